@@ -1,0 +1,144 @@
+"""The system-neutral nouns of a batch: its header, what it claims about its messages, and the buffer it is written in.
+
+Every wire fills these from its own bytes, so that filters, replicators, brokers and Spark never ask which system a
+batch came from. Must never import a wire, pyarrow or numpy: headers are judged where neither is loaded.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, NamedTuple, Protocol, TypeAlias
+
+from penstock.message import Position, Properties
+from penstock.wire.compression import Codec
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+
+
+class EntryFlag(enum.IntFlag):
+    """What a header says beside its numbers."""
+
+    NONE = 0
+    TRANSACTIONAL = 1
+    """Belongs to a transaction; whether it counts is told by a later control entry."""
+    CONTROL = 2
+    """Holds a marker of the log itself, no message of a user."""
+    LOG_TIME = 4
+    """Times were given by the log on arrival, not by the sender."""
+    THINNED = 8
+    """Messages were taken out after it was stored: positions have holes."""
+    PURGE_DATED = 16
+    """The log noted when tombstones inside may be dropped."""
+
+
+class Scope(enum.Enum):
+    """How far a header's word on one property reaches."""
+
+    FOR_ALL = "for all"
+    """Every message has the one value (None: every message lacks it, or has a value the policy does not list)."""
+    LISTED = "listed"
+    """Every message has one of these values (None among them: some lack it)."""
+    UNKNOWN = "unknown"
+    """Nothing is said; only the messages themselves can tell."""
+
+
+@dataclass(frozen=True, slots=True)
+class PropertyClaim:
+    """What a batch's header claims about its messages' properties, so that a filter can judge it unopened."""
+
+    same: Mapping[str, str | None] = field(default_factory=lambda: MappingProxyType({}))
+    listed: Mapping[str, frozenset[str | None]] = field(default_factory=lambda: MappingProxyType({}))
+
+    def __bool__(self) -> bool:
+        return bool(self.same or self.listed)
+
+    def scope(self, name: str) -> Scope:
+        """How far the claim reaches for this property."""
+        if name in self.same:
+            return Scope.FOR_ALL
+        return Scope.LISTED if name in self.listed else Scope.UNKNOWN
+
+    def values(self, name: str) -> frozenset[str | None] | None:
+        """The values that can occur, None standing for absent; None when nothing is known."""
+        if name in self.same:
+            return frozenset((self.same[name],))
+        return self.listed.get(name)
+
+
+NO_CLAIM = PropertyClaim()
+
+
+class EntryHeader(NamedTuple):
+    """What can be known of an entry unopened. A named tuple, since one is made for every entry that passes by."""
+
+    count: int
+    bytes: int
+    codec: Codec
+    first: Position
+    last: Position
+    min_time_ms: int | None
+    """No message is older; None where the header cannot tell."""
+    max_time_ms: int
+    producer: int | str | None
+    epoch: int
+    sequence: int
+    flags: EntryFlag
+    claim: PropertyClaim
+
+
+class Stamp(NamedTuple):
+    """Who wrote a batch and as which in order: written late, when the batch leaves, and again when it is renumbered."""
+
+    producer: int = -1
+    epoch: int = -1
+    sequence: int = -1
+    transactional: bool = False
+
+
+UNSTAMPED = Stamp()
+
+
+class BatchBuffer(Protocol):
+    """A batch being written. Messages go in framed; once sealed, only its header can still change.
+
+    OPEN (append, extend) -> SEALED (stamp, as often as needed). `clear` opens it anew once nobody holds its bytes.
+    """
+
+    @property
+    def count(self) -> int:
+        """Messages in it."""
+
+    @property
+    def bytes(self) -> int:
+        """Size of the batch if it left uncompressed now: header, keys, properties and framing included."""
+
+    def append(
+        self,
+        value: bytes | None,
+        key: bytes | None = None,
+        properties: Properties | None = None,
+        event_time_ms: int = -1,
+    ) -> int:
+        """Frame one message and return its index, or -1 when the batch has no room for it."""
+
+    def extend(
+        self,
+        values: Sequence[bytes | None] | Any,
+        keys: Sequence[bytes | None] | Any = None,
+        properties: Properties | Sequence[Properties | None] | Any = None,
+        event_times_ms: int | Sequence[int] | Any = -1,
+        start: int = 0,
+    ) -> int:
+        """Frame as many of these messages, from index `start` on, as there is room for; return how many."""
+
+    def seal(self, codec: Codec = Codec.NONE, level: int | None = None, claim: PropertyClaim = NO_CLAIM) -> None:
+        """Compress; no message can follow."""
+
+    def stamp(self, stamp: Stamp = UNSTAMPED) -> tuple[Buffer, Buffer]:
+        """Write the header for this stamp; return header and payload, ready to be sent one after the other."""
+
+    def clear(self) -> None:
+        """Open it anew, keeping its memory; refused while somebody still holds its bytes."""

@@ -1,0 +1,262 @@
+"""The plain twin of the kernel: frames records one after the other, and gathers their fields again.
+
+This is the reference that tests compare the compiled twin (`_batch.pyx`) with, and what serves where there is no
+compiler. The bytes are those of `layout`. Only what touches every message is here; sealing, headers and columns are
+not. Both twins refuse what they cannot frame before they change anything.
+
+Runs on: the thread that calls; a lane that is shared between threads holds its own lock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import repeat
+from typing import NoReturn
+
+import numpy as np
+
+from penstock.errors import BatchStateError, MessageError, MessageTooLargeError
+from penstock.message import Properties
+from penstock.wire.columns import NO_BYTES, BinaryColumn, BufferColumns, Int64s, MapColumn
+from penstock.wire.entry import Buffer
+from penstock.wire.kafka.faults import Field
+from penstock.wire.kafka.framing import NO_HEADERS, Walk, frame_properties, sized, varint
+from penstock.wire.kafka.layout import BATCH_HEADER_BYTES, HEADER_BYTES_MIN, RECORD_BYTES_MAX
+
+TIME_MS_MAX = 1 << 62
+
+
+class RecordBuffer:
+    """The records of a batch being written, framed one after the other.
+
+    A message that would make the batch larger than `bytes_max` is not taken, unless it is the first.
+    """
+
+    __slots__ = ("_records", "bytes_max", "count", "first_time_ms", "max_time_ms", "min_time_ms", "sealed")
+
+    def __init__(self, bytes_max: int = 262_144) -> None:
+        self.bytes_max = bytes_max
+        self._records = bytearray()
+        self.clear()
+
+    def __len__(self) -> int:
+        return self.count
+
+    @property
+    def bytes(self) -> int:
+        """Size of the batch if it left uncompressed now."""
+        return BATCH_HEADER_BYTES + len(self._records)
+
+    def append(
+        self,
+        value: bytes | None,
+        key: bytes | None = None,
+        properties: Properties | None = None,
+        event_time_ms: int = -1,
+    ) -> int:
+        """Frame one message and return its index, or -1 when there is no room for it."""
+        self._check_open()
+        headers = frame_properties(properties) if properties else NO_HEADERS
+        if not self._frame(_bytes("value", value), _bytes("key", key), headers, event_time_ms):
+            return -1
+        return self.count - 1
+
+    def extend_list(
+        self,
+        values: Sequence[bytes | None],
+        keys: Sequence[bytes | None] | None,
+        properties: Sequence[Properties | None] | None,
+        times_ms: int | Int64s,
+        common: bytes,
+        start: int,
+    ) -> int:
+        """Frame values from `start` on until one has no room; return how many. A bad one leaves nothing behind.
+
+        `common` is the framed properties of every message, used where `properties` is None.
+        """
+        self._check_open()
+        before = self._mark()
+        stop = len(values)
+        try:
+            for i in range(start, stop):
+                headers = common if properties is None else frame_properties(properties[i])
+                time_ms = times_ms if isinstance(times_ms, int) else int(times_ms[i])
+                key = None if keys is None else keys[i]
+                if not self._frame(_bytes("value", values[i]), _bytes("key", key), headers, time_ms):
+                    return i - start
+        except BaseException:
+            self._rewind(before)
+            raise
+        return stop - start
+
+    def extend_columns(self, columns: BufferColumns, common: bytes, start: int) -> int:
+        """The same from bare buffers."""
+        self._check_open()
+        before = self._mark()
+        stop = len(columns)
+        keys = repeat(None) if columns.keys is None else _strings(columns.keys, start, stop)
+        headers = repeat(common) if columns.properties is None else _framed_pairs(columns.properties, start, stop)
+        taken = 0
+        try:
+            for value, key, framed, time_ms in zip(
+                _strings(columns.values, start, stop),
+                keys,
+                headers,
+                columns.times_ms[start:stop].tolist(),
+                strict=False,
+            ):
+                if not self._frame(value, key, framed, time_ms):
+                    break
+                taken += 1
+        except BaseException:
+            self._rewind(before)
+            raise
+        return taken
+
+    def insert_header(self, header: bytes) -> None:
+        """Put one framed header in front of the first record's own."""
+        old = self.records()
+        walk = Walk(old, len(old))
+        _, end = walk.enter()
+        walk.skip_to_headers()
+        count_at = walk.at
+        count = walk.varint(Field.HEADER_COUNT)
+        body = bytes(old[walk.start : count_at]) + varint(count + 1) + header + bytes(old[walk.at : end])
+        old.release()
+        self._records[:end] = varint(len(body)) + body
+
+    def records(self) -> memoryview:
+        """The framed records; while somebody holds this view the buffer is not cleared."""
+        return memoryview(self._records).toreadonly()
+
+    def clear(self) -> None:
+        """Forget the messages and open it anew; BufferError while a view of the records is held."""
+        del self._records[:]
+        self.count = 0
+        self.sealed = False
+        self.first_time_ms = self.min_time_ms = self.max_time_ms = -1
+
+    def _check_open(self) -> None:
+        if self.sealed:
+            raise_sealed()
+
+    def _frame(self, value: bytes | None, key: bytes | None, headers: bytes, time_ms: int) -> bool:
+        if not -1 <= time_ms < TIME_MS_MAX:
+            raise_time(time_ms)
+        delta = time_ms - self.first_time_ms if self.count else 0
+        body = b"".join((b"\x00", varint(delta), varint(self.count), sized(key), sized(value), headers))
+        record = varint(len(body)) + body
+        if len(record) > RECORD_BYTES_MAX:
+            raise_too_large(len(record))
+        if self.count and self.bytes + len(record) > self.bytes_max:
+            return False
+        self._records += record
+        self.count += 1
+        if self.count == 1:
+            self.first_time_ms = self.min_time_ms = self.max_time_ms = time_ms
+        elif time_ms > self.max_time_ms:
+            self.max_time_ms = time_ms
+        elif time_ms < self.min_time_ms:
+            self.min_time_ms = time_ms
+        return True
+
+    def _mark(self) -> tuple[int, int, int, int, int]:
+        return len(self._records), self.count, self.first_time_ms, self.min_time_ms, self.max_time_ms
+
+    def _rewind(self, before: tuple[int, int, int, int, int]) -> None:
+        end, self.count, self.first_time_ms, self.min_time_ms, self.max_time_ms = before
+        del self._records[end:]
+
+
+def gather(payload: Buffer, count: int, base_offset: int, base_time_ms: int) -> BufferColumns:
+    """The fields of `count` records as columns; offsets and times wrap at 64 bits as they do in other clients."""
+    view = memoryview(payload).cast("B")
+    walk = Walk(view, len(view))
+    positions, times = [], []
+    keys: list[bytes | None] = []
+    values: list[bytes | None] = []
+    names: list[bytes | None] = []
+    contents: list[bytes | None] = []
+    ends = [0]
+    for _ in range(count):
+        walk.enter()
+        walk.byte(Field.ATTRIBUTES)
+        times.append(_wrapped(base_time_ms + walk.varint(Field.TIMESTAMP_DELTA, 64)))
+        positions.append(_wrapped(base_offset + walk.varint(Field.OFFSET_DELTA)))
+        keys.append(walk.string(Field.KEY_LENGTH, -1))
+        values.append(walk.string(Field.VALUE_LENGTH, -1))
+        for _ in range(walk.number(Field.HEADER_COUNT, 0, walk.left() // HEADER_BYTES_MIN)):
+            names.append(walk.string(Field.HEADER_NAME_LENGTH, 0))
+            contents.append(walk.string(Field.HEADER_VALUE_LENGTH, -1))
+        ends.append(len(names))
+        walk.leave()
+    walk.finish()
+    pairs = MapColumn(np.array(ends, np.int32), _column(names), _column(contents)) if names else None
+    return BufferColumns(
+        np.array(times, np.int64),
+        _column(values),
+        _column(keys) if any(key is not None for key in keys) else None,
+        pairs,
+        np.array(positions, np.int64),
+    )
+
+
+def _bytes(field: str, data: object) -> bytes | None:
+    if data is None or isinstance(data, bytes):
+        return data
+    if isinstance(data, bytearray | memoryview):
+        return bytes(data)
+    raise MessageError(f"{field}: expected bytes or None, found {type(data).__name__}; encode it or give a serializer")
+
+
+def raise_sealed() -> NoReturn:
+    """A message came after the seal."""
+    raise BatchStateError("the batch is sealed and takes no more messages; clear it or open another")
+
+
+def raise_time(time_ms: int) -> NoReturn:
+    """An event time that no log can hold."""
+    raise MessageError(f"event_time_ms: expected -1 (none) to {TIME_MS_MAX - 1}, found {time_ms}")
+
+
+def raise_too_large(size: int) -> NoReturn:
+    """A record whose length its own field could not tell safely."""
+    raise MessageTooLargeError(f"message: framed it takes {size} bytes, a record holds {RECORD_BYTES_MAX} at most")
+
+
+def _wrapped(number: int) -> int:
+    return (number + (1 << 63)) % (1 << 64) - (1 << 63)
+
+
+def _column(strings: list[bytes | None]) -> BinaryColumn:
+    offsets = np.zeros(len(strings) + 1, np.int32)
+    np.cumsum([len(string) if string else 0 for string in strings], out=offsets[1:])
+    data = b"".join(string for string in strings if string)
+    valid = np.array([string is not None for string in strings], bool)
+    return BinaryColumn(
+        offsets,
+        np.frombuffer(data, np.uint8) if data else NO_BYTES,
+        None if valid.all() else np.packbits(valid, bitorder="little"),
+    )
+
+
+def _strings(column: BinaryColumn, start: int, stop: int) -> list[bytes | None]:
+    data = column.data.tobytes()
+    ends = column.offsets[start : stop + 1].tolist()
+    strings: list[bytes | None] = [data[begin:end] for begin, end in zip(ends, ends[1:], strict=False)]
+    if column.validity is None:
+        return strings
+    valid = np.unpackbits(column.validity, bitorder="little")[column.bit_offset + start : column.bit_offset + stop]
+    return [string if bit else None for string, bit in zip(strings, valid.tolist(), strict=True)]
+
+
+def _framed_pairs(column: MapColumn, start: int, stop: int) -> list[bytes]:
+    names = _strings(column.names, 0, len(column.names.offsets) - 1)
+    values = _strings(column.values, 0, len(column.values.offsets) - 1)
+    framed = [sized(name) + sized(value) for name, value in zip(names, values, strict=True)]
+    ends = column.offsets[start : stop + 1].tolist()
+    headers = [varint(end - begin) + b"".join(framed[begin:end]) for begin, end in zip(ends, ends[1:], strict=False)]
+    if column.validity is None:
+        return headers
+    valid = np.unpackbits(column.validity, bitorder="little")[column.bit_offset + start : column.bit_offset + stop]
+    return [header if bit else NO_HEADERS for header, bit in zip(headers, valid.tolist(), strict=True)]

@@ -1,0 +1,121 @@
+"""A batch being written, from its first message to the bytes that leave.
+
+Framing is the kernel's; here is what happens once per batch: seal (compress, with the interpreter lock released) and stamp
+(write the header, late, so that a batch can be numbered anew without being compressed again).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from penstock.errors import BatchStateError, MessageError
+from penstock.message import Properties
+from penstock.wire.columns import BufferColumns, Int64s, from_arrow, is_arrow
+from penstock.wire.compression import Codec, compress
+from penstock.wire.entry import NO_CLAIM, UNSTAMPED, Buffer, PropertyClaim, Stamp
+from penstock.wire.kafka.checksum import batch_checksum
+from penstock.wire.kafka.claim import frame_claim
+from penstock.wire.kafka.framing import NO_HEADERS, frame_properties
+from penstock.wire.kafka.header import NO_LEADER_EPOCH
+from penstock.wire.kafka.kernel import RecordBuffer
+from penstock.wire.kafka.layout import (
+    BATCH_HEADER,
+    BATCH_HEADER_BYTES,
+    CHECKED_AT,
+    CLAIM,
+    CODEC_NUMBERS,
+    CRC_AT,
+    LENGTH_END,
+    MAGIC,
+    TRANSACTIONAL,
+)
+
+
+class BatchBuffer(RecordBuffer):
+    """The `BatchBuffer` of `wire.entry` in Kafka's bytes.
+
+    Runs on: the thread that appends; once sealed, the one that stamps.
+    """
+
+    __slots__ = ("_attributes", "_compressed")
+
+    def __init__(self, bytes_max: int = 262_144) -> None:
+        super().__init__(bytes_max)
+        self._attributes = 0
+        self._compressed: Buffer | None = None
+
+    def __repr__(self) -> str:
+        return f"<BatchBuffer {'sealed' if self.sealed else 'open'}, {self.count} messages, {self.bytes} bytes>"
+
+    def extend(
+        self,
+        values: Sequence[bytes | None] | BufferColumns | Any,
+        keys: Sequence[bytes | None] | Any = None,
+        properties: Properties | Sequence[Properties | None] | Any = None,
+        event_times_ms: int | Sequence[int] | Any = -1,
+        start: int = 0,
+    ) -> int:
+        """Frame as many of these messages, from index `start` on, as there is room for; return how many.
+
+        Values (and keys) are lists of bytes or Arrow arrays; whoever extends several batches from the same Arrow arrays
+        turns them into `BufferColumns` once, with `wire.columns.from_arrow`. One mapping gives all messages its properties.
+        """
+        common = NO_HEADERS
+        if isinstance(properties, Mapping):
+            common, properties = frame_properties(properties), None
+        if is_arrow(values):
+            values = from_arrow(values, keys, properties, event_times_ms)
+        if isinstance(values, BufferColumns):
+            return self.extend_columns(values, common, start)
+        _check_lengths(values, keys, properties)
+        return self.extend_list(values, keys, properties, _times(event_times_ms, len(values)), common, start)
+
+    def seal(self, codec: Codec = Codec.NONE, level: int | None = None, claim: PropertyClaim = NO_CLAIM) -> None:
+        """Compress the records, the claim with the first of them; no message can follow."""
+        if self.sealed:
+            raise BatchStateError("the batch is sealed already")
+        if not self.count:
+            raise BatchStateError("the batch is empty; there is nothing to seal")
+        header = frame_claim(claim)
+        if header:
+            self.insert_header(header)
+        self._attributes = CODEC_NUMBERS[codec] | CLAIM * bool(header)
+        self._compressed = None if codec is Codec.NONE else compress(codec, self.records(), level)
+        self.sealed = True
+
+    def stamp(self, stamp: Stamp = UNSTAMPED) -> tuple[bytes, Buffer]:
+        """The header for this stamp, and the payload."""
+        if not self.sealed:
+            raise BatchStateError("the batch is still open; seal it before it is stamped")
+        payload = self.records() if self._compressed is None else self._compressed
+        header = (
+            *(0, BATCH_HEADER_BYTES - LENGTH_END + len(payload), NO_LEADER_EPOCH, MAGIC),
+            *(0, self._attributes | TRANSACTIONAL * stamp.transactional, self.count - 1),
+            *(self.first_time_ms, self.max_time_ms, stamp.producer, stamp.epoch, stamp.sequence, self.count),
+        )
+        head = bytearray(BATCH_HEADER.pack(*header))
+        head[CRC_AT:CHECKED_AT] = batch_checksum(head[CHECKED_AT:], payload).to_bytes(4, "big")
+        return bytes(head), payload
+
+    def clear(self) -> None:
+        """Open it anew, keeping its memory; BufferError while somebody still holds its bytes."""
+        super().clear()
+        self._compressed = None
+
+
+def _check_lengths(values: Sequence[object], keys: Any, properties: Any) -> None:
+    for field, others in (("keys", keys), ("properties", properties)):
+        if others is not None and len(others) != len(values):
+            raise MessageError(f"{field}: expected {len(values)} of them, one for each value, found {len(others)}")
+
+
+def _times(times: Any, count: int) -> int | Int64s:
+    if isinstance(times, int):
+        return times
+    numbers = np.ascontiguousarray(times, np.int64)
+    if len(numbers) != count:
+        raise MessageError(f"event times: expected {count} of them, one for each value, found {len(numbers)}")
+    return numbers

@@ -1,0 +1,191 @@
+"""A batch unopened: cut out of a fetched buffer, judged by its header, given another header.
+
+None of this reads the records, but for the claim of a batch that says it has one. Must never import numpy or pyarrow.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+from penstock.errors import ChecksumError, DecodeError, UnsupportedError
+from penstock.wire.compression import Codec
+from penstock.wire.entry import NO_CLAIM, Buffer, EntryFlag, EntryHeader, PropertyClaim, Stamp
+from penstock.wire.kafka.checksum import batch_checksum, patched_checksum
+from penstock.wire.kafka.claim import read_claim
+from penstock.wire.kafka.layout import (
+    BATCH_HEADER,
+    BATCH_HEADER_BYTES,
+    CHECKED_AT,
+    CLAIM,
+    CODEC_BITS,
+    CODECS,
+    CONTROL,
+    CRC_AT,
+    DELETE_HORIZON,
+    KNOWN_BITS,
+    LENGTH_END,
+    LOG_APPEND_TIME,
+    MAGIC,
+    MAGIC_AT,
+    RECORD_BYTES_MIN,
+    TRANSACTIONAL,
+)
+
+DECOMPRESSED_BYTES_MAX = 128 << 20
+NO_LEADER_EPOCH = -1
+
+_SPLIT = struct.Struct(">8xi4xb")
+
+
+class BatchHeader(NamedTuple):
+    """The fields of a batch's header, as they stand there."""
+
+    base_offset: int
+    length: int
+    leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    count: int
+
+    @property
+    def codec(self) -> Codec:
+        """The codec of the records."""
+        return CODECS[self.attributes & CODEC_BITS]
+
+
+def split(records: Buffer) -> list[memoryview]:
+    """The whole batches of a fetched buffer; a last one that was cut is left out."""
+    view = memoryview(records).cast("B")
+    entries = []
+    at, size = 0, len(view)
+    while size - at > MAGIC_AT:
+        length, magic = _SPLIT.unpack_from(view, at)
+        _check_magic(magic, at)
+        if length < BATCH_HEADER_BYTES - LENGTH_END:
+            raise DecodeError(at + 8, "batch length", f"{BATCH_HEADER_BYTES - LENGTH_END} or more", length)
+        end = at + LENGTH_END + length
+        if end > size:
+            break
+        entries.append(view[at:end])
+        at = end
+    return entries
+
+
+def parse_header(entry: Buffer) -> BatchHeader:
+    """The header of one whole batch, its numbers checked against each other and the bytes that are there."""
+    size = len(entry)
+    if size > MAGIC_AT:
+        _check_magic(memoryview(entry)[MAGIC_AT], 0)
+    if size < BATCH_HEADER_BYTES:
+        raise DecodeError(size, "batch header", f"{BATCH_HEADER_BYTES} bytes", f"{size} bytes")
+    header = BatchHeader._make(BATCH_HEADER.unpack_from(entry))
+    if header.length != size - LENGTH_END:
+        raise DecodeError(8, "batch length", f"{size - LENGTH_END}, the bytes that follow", header.length)
+    attributes = header.attributes & 0xFFFF
+    if attributes & CODEC_BITS >= len(CODECS):
+        names = ", ".join(codec.value for codec in CODECS)
+        raise UnsupportedError(CHECKED_AT, "attributes", f"codec 0 to 4 ({names})", f"codec {attributes & CODEC_BITS}")
+    if attributes & ~KNOWN_BITS:
+        raise UnsupportedError(
+            CHECKED_AT, "attributes", f"flag bits within {KNOWN_BITS:#06x}", f"{attributes & ~KNOWN_BITS:#06x}"
+        )
+    if not 0 <= header.count <= header.last_offset_delta + 1:
+        raise DecodeError(57, "records count", f"0 to {header.last_offset_delta + 1}", header.count)
+    most = (size - BATCH_HEADER_BYTES) // RECORD_BYTES_MIN
+    if not attributes & CODEC_BITS and header.count > most:
+        raise DecodeError(57, "records count", f"{most} at most in {size} bytes", header.count)
+    return header
+
+
+def peek(entry: Buffer, bytes_max: int = DECOMPRESSED_BYTES_MAX) -> EntryHeader:
+    """What the header tells; a compressed batch is opened for its claim only, and no further than its first block."""
+    header = parse_header(entry)
+    attributes = header.attributes
+    flags = 0
+    if attributes & (LOG_APPEND_TIME | TRANSACTIONAL | CONTROL | DELETE_HORIZON):
+        flags = sum(flag for bit, flag in _FLAGS if attributes & bit)
+    if header.count != header.last_offset_delta + 1:
+        flags |= EntryFlag.THINNED
+    claim = NO_CLAIM
+    if attributes & CLAIM and header.count:
+        claim = _claim(header, entry, bytes_max)
+    only_time = header.count == 1 or attributes & LOG_APPEND_TIME
+    return EntryHeader(
+        header.count,
+        len(entry),
+        header.codec,
+        header.base_offset,
+        header.base_offset + header.last_offset_delta,
+        header.max_timestamp if only_time else None,
+        header.max_timestamp,
+        None if header.producer_id < 0 else header.producer_id,
+        header.producer_epoch,
+        header.base_sequence,
+        EntryFlag(flags),
+        claim,
+    )
+
+
+def verify(entry: Buffer) -> BatchHeader:
+    """The header of a batch whose checksum is right; ChecksumError otherwise."""
+    header = parse_header(entry)
+    view = memoryview(entry)
+    found = batch_checksum(view[CHECKED_AT:BATCH_HEADER_BYTES], view[BATCH_HEADER_BYTES:])
+    if found != header.crc:
+        raise ChecksumError(CRC_AT, "crc", f"{header.crc:#010x} over the bytes that follow", f"{found:#010x}")
+    return header
+
+
+def rewrite_header(entry: Buffer, stamp: Stamp) -> tuple[bytes, memoryview]:
+    """A stored batch as a new one to be produced: a fresh header, and the payload as it is, uncopied.
+
+    Base offset 0, no leader epoch, the stamp's producer, epoch, sequence and transactional flag; codec, time type and
+    claim stay, a delete horizon goes. The checksum follows the change of the header: a damaged payload stays damaged.
+    """
+    old = parse_header(entry)
+    if old.attributes & CONTROL:
+        raise UnsupportedError(CHECKED_AT, "attributes", "a batch of messages", "a control batch")
+    view = memoryview(entry).toreadonly()
+    attributes = old.attributes & (CODEC_BITS | LOG_APPEND_TIME | CLAIM) | TRANSACTIONAL * stamp.transactional
+    new = old._replace(
+        base_offset=0,
+        leader_epoch=NO_LEADER_EPOCH,
+        attributes=attributes,
+        producer_id=stamp.producer,
+        producer_epoch=stamp.epoch,
+        base_sequence=stamp.sequence,
+    )
+    old_head = bytes(view[CHECKED_AT:BATCH_HEADER_BYTES])
+    new_head = BATCH_HEADER.pack(*new)[CHECKED_AT:]
+    crc = patched_checksum(old.crc, old_head, new_head, len(view) - BATCH_HEADER_BYTES)
+    return BATCH_HEADER.pack(*new._replace(crc=crc)), view[BATCH_HEADER_BYTES:]
+
+
+_FLAGS = (
+    (LOG_APPEND_TIME, EntryFlag.LOG_TIME),
+    (TRANSACTIONAL, EntryFlag.TRANSACTIONAL),
+    (CONTROL, EntryFlag.CONTROL),
+    (DELETE_HORIZON, EntryFlag.PURGE_DATED),
+)
+
+
+def _check_magic(magic: int, at: int) -> None:
+    if magic == MAGIC:
+        return
+    if magic in (0, 1):
+        raise UnsupportedError(
+            at + MAGIC_AT, "magic", f"{MAGIC}", f"{magic}: a message set of version {magic}, from before Kafka 0.11"
+        )
+    raise UnsupportedError(at + MAGIC_AT, "magic", f"{MAGIC}", magic)
+
+
+def _claim(header: BatchHeader, entry: Buffer, bytes_max: int) -> PropertyClaim:
+    return read_claim(header.codec, memoryview(entry)[BATCH_HEADER_BYTES:], bytes_max)
