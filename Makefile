@@ -1,5 +1,5 @@
 # Each verb sets up what it needs on its own; `make help` lists them.
-SETUP := python3 tools/setup.py
+SETUP := python3 -m tools.setup
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
@@ -27,7 +27,7 @@ format: ## rewrite the code in the project's format
 
 docs: ## print the generated parts of the docs anew
 	@$(SETUP) dev
-	@$(BIN)/python tools/docs.py
+	@$(BIN)/python -m tools.docs
 
 bench: ## run the benchmarks and write bench/RESULTS.md (ONLY=name for one)
 	@$(SETUP) dev
@@ -39,11 +39,11 @@ stress: ## run the long tests and the fuzzer
 
 wheel: ## build the wheel and try it in an empty environment
 	@$(SETUP) dev
-	@$(BIN)/python tools/wheel.py
+	@$(BIN)/python -m tools.wheel
 
 lock: ## resolve the dependencies anew and lock them with hashes
 	@$(SETUP) dev
-	@$(BIN)/python tools/lock.py
+	@$(BIN)/python -m tools.lock
 
 clean: ## remove what the verbs made in this checkout
 	rm -rf .venv build dist demo-report .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache src/*.egg-info

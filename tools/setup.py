@@ -3,8 +3,8 @@
 Owns: the virtual environment, the locked packages in it, the compiled kernel, and a Java where the machine has none.
 Never: anything outside the checkout but pip's own cache. Standard library only, since nothing is installed yet.
 
-    python3 tools/setup.py run     what the product needs                  (make demo)
-    python3 tools/setup.py dev     that, the tests' tools and the peers    (make test, check, bench, stress)
+    python3 -m tools.setup run     what the product needs                  (make demo)
+    python3 -m tools.setup dev     that, the tests' tools and the peers    (make test, check, bench, stress)
 """
 
 from __future__ import annotations
@@ -16,8 +16,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-import java
+from tools import java
 
 ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv"
@@ -33,7 +32,7 @@ class SetupError(Exception):
 def main(arguments: list[str]) -> int:
     """Prepare the named profile and return an exit status."""
     if len(arguments) != 1 or arguments[0] not in PROFILES:
-        print(f"usage: python3 tools/setup.py {'|'.join(PROFILES)}", file=sys.stderr)
+        print(f"usage: python3 -m tools.setup {'|'.join(PROFILES)}", file=sys.stderr)
         return 2
     try:
         prepare(arguments[0])
@@ -46,7 +45,9 @@ def main(arguments: list[str]) -> int:
 def prepare(profile: str) -> None:
     """Do what the profile lacks: environment, locked packages, kernel, Java."""
     if sys.version_info < PYTHON_MIN:
-        raise SetupError(f"Python {'.'.join(map(str, PYTHON_MIN))} or newer is needed, this is {sys.version.split()[0]}")
+        raise SetupError(
+            f"Python {'.'.join(map(str, PYTHON_MIN))} or newer is needed, this is {sys.version.split()[0]}"
+        )
     packages = [Stamp(f"packages-{name}", [ROOT / "requirements" / f"{name}.txt"]) for name in PROFILES]
     kernel = Stamp("kernel", [ROOT / "setup.py", ROOT / "pyproject.toml", *sorted(ROOT.glob("src/**/*.p[yx][xd]"))])
     if not PYTHON.exists():
@@ -56,7 +57,8 @@ def prepare(profile: str) -> None:
         pip("install", "--require-hashes", "--requirement", str(ROOT / "requirements" / f"{profile}.txt"))
         packages[PROFILES.index(profile)].write()
     if not kernel.fresh():
-        say(f"installing penstock, {'compiling its kernel' if compiler() else 'no C compiler found: plain-Python kernel'}")
+        how = "compiling its kernel" if compiler() else "no C compiler found: with its plain-Python kernel"
+        say(f"installing penstock, {how}")
         pip("install", "--no-deps", "--no-build-isolation", "--editable", str(ROOT))
         kernel.write()
     if java.find(VENV) is None:
@@ -87,7 +89,9 @@ class Stamp:
 def create_environment() -> None:
     """Make `.venv` with pip in it."""
     say("creating .venv")
-    made = subprocess.run([sys.executable, "-m", "venv", "--clear", str(VENV)], capture_output=True, text=True, check=False)
+    made = subprocess.run(
+        [sys.executable, "-m", "venv", "--clear", str(VENV)], capture_output=True, text=True, check=False
+    )
     if made.returncode:
         shutil.rmtree(VENV, ignore_errors=True)
         raise SetupError(
@@ -102,7 +106,9 @@ def pip(*arguments: str) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
     if done.returncode:
         sys.stderr.write(done.stdout + done.stderr)
-        raise SetupError(f"'pip {arguments[0]}' failed (its output is above); is the package registry reachable, is there disk room?")
+        raise SetupError(
+            f"'pip {arguments[0]}' failed (its output is above); is the package registry reachable, is there disk room?"
+        )
 
 
 def compiler() -> str | None:

@@ -43,7 +43,8 @@ class MapColumn(NamedTuple):
     bit_offset: int = 0
 
 
-class BufferColumns(NamedTuple):
+@dataclass(frozen=True, slots=True, eq=False)
+class BufferColumns:
     """The messages of a batch as bare buffers. Positions are absent in a batch that is being written."""
 
     times_ms: Int64s

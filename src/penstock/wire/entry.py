@@ -74,8 +74,8 @@ NO_CLAIM = PropertyClaim()
 class EntryHeader(NamedTuple):
     """What can be known of an entry unopened. A named tuple, since one is made for every entry that passes by."""
 
-    count: int
-    bytes: int
+    count: int  # type: ignore[assignment]  # hides tuple.count, which nobody asks a header for
+    size: int
     codec: Codec
     first: Position
     last: Position
@@ -112,7 +112,7 @@ class BatchBuffer(Protocol):
         """Messages in it."""
 
     @property
-    def bytes(self) -> int:
+    def size(self) -> int:
         """Size of the batch if it left uncompressed now: header, keys, properties and framing included."""
 
     def append(

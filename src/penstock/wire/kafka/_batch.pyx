@@ -110,7 +110,7 @@ cdef class RecordBuffer:
         return self.count
 
     @property
-    def bytes(self):
+    def size(self):
         """Size of the batch if it left uncompressed now."""
         return HEADER_BYTES + self.end
 
@@ -285,7 +285,7 @@ cdef class RecordBuffer:
         if self.refusal == TIME:
             raise_time(time_ms)
         if self.refusal == TOO_LARGE:
-            raise_too_large(RECORD_BYTES_MAX + 1)
+            raise_too_large()
         if self.refusal == NO_MEMORY:
             raise MemoryError
         if self.refusal == HELD:

@@ -10,7 +10,7 @@ Runs on: the thread that calls; a lane that is shared between threads holds its 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import repeat
+from itertools import pairwise, repeat
 from typing import NoReturn
 
 import numpy as np
@@ -20,10 +20,12 @@ from penstock.message import Properties
 from penstock.wire.columns import NO_BYTES, BinaryColumn, BufferColumns, Int64s, MapColumn
 from penstock.wire.entry import Buffer
 from penstock.wire.kafka.faults import Field
-from penstock.wire.kafka.framing import NO_HEADERS, Walk, frame_properties, sized, varint
+from penstock.wire.kafka.framing import NO_HEADERS, NULL, SMALL, SMALL_VARINTS, Walk, frame_properties, sized, varint
 from penstock.wire.kafka.layout import BATCH_HEADER_BYTES, HEADER_BYTES_MIN, RECORD_BYTES_MAX
 
 TIME_MS_MAX = 1 << 62
+# A record's attributes byte and a small timestamp delta.
+SMALL_DELTAS = [b"\x00" + framed for framed in SMALL_VARINTS]
 
 
 class RecordBuffer:
@@ -43,7 +45,7 @@ class RecordBuffer:
         return self.count
 
     @property
-    def bytes(self) -> int:
+    def size(self) -> int:
         """Size of the batch if it left uncompressed now."""
         return BATCH_HEADER_BYTES + len(self._records)
 
@@ -143,16 +145,25 @@ class RecordBuffer:
     def _frame(self, value: bytes | None, key: bytes | None, headers: bytes, time_ms: int) -> bool:
         if not -1 <= time_ms < TIME_MS_MAX:
             raise_time(time_ms)
-        delta = time_ms - self.first_time_ms if self.count else 0
-        body = b"".join((b"\x00", varint(delta), varint(self.count), sized(key), sized(value), headers))
-        record = varint(len(body)) + body
+        index = self.count
+        delta = time_ms - self.first_time_ms if index else 0
+        body = (
+            (SMALL_DELTAS[delta] if 0 <= delta < SMALL else b"\x00" + varint(delta))
+            + (SMALL_VARINTS[index] if index < SMALL else varint(index))
+            + (NULL if key is None else sized(key))
+            + (NULL if value is None else sized(value))
+            + headers
+        )
+        length = len(body)
+        record = (SMALL_VARINTS[length] if length < SMALL else varint(length)) + body
         if len(record) > RECORD_BYTES_MAX:
-            raise_too_large(len(record))
-        if self.count and self.bytes + len(record) > self.bytes_max:
+            raise_too_large()
+        records = self._records
+        if index and BATCH_HEADER_BYTES + len(records) + len(record) > self.bytes_max:
             return False
-        self._records += record
-        self.count += 1
-        if self.count == 1:
+        records += record
+        self.count = index + 1
+        if not index:
             self.first_time_ms = self.min_time_ms = self.max_time_ms = time_ms
         elif time_ms > self.max_time_ms:
             self.max_time_ms = time_ms
@@ -219,9 +230,9 @@ def raise_time(time_ms: int) -> NoReturn:
     raise MessageError(f"event_time_ms: expected -1 (none) to {TIME_MS_MAX - 1}, found {time_ms}")
 
 
-def raise_too_large(size: int) -> NoReturn:
+def raise_too_large() -> NoReturn:
     """A record whose length its own field could not tell safely."""
-    raise MessageTooLargeError(f"message: framed it takes {size} bytes, a record holds {RECORD_BYTES_MAX} at most")
+    raise MessageTooLargeError(f"message: framed it takes more than the {RECORD_BYTES_MAX} bytes a record can hold")
 
 
 def _wrapped(number: int) -> int:
@@ -243,7 +254,7 @@ def _column(strings: list[bytes | None]) -> BinaryColumn:
 def _strings(column: BinaryColumn, start: int, stop: int) -> list[bytes | None]:
     data = column.data.tobytes()
     ends = column.offsets[start : stop + 1].tolist()
-    strings: list[bytes | None] = [data[begin:end] for begin, end in zip(ends, ends[1:], strict=False)]
+    strings: list[bytes | None] = [data[begin:end] for begin, end in pairwise(ends)]
     if column.validity is None:
         return strings
     valid = np.unpackbits(column.validity, bitorder="little")[column.bit_offset + start : column.bit_offset + stop]
@@ -255,7 +266,7 @@ def _framed_pairs(column: MapColumn, start: int, stop: int) -> list[bytes]:
     values = _strings(column.values, 0, len(column.values.offsets) - 1)
     framed = [sized(name) + sized(value) for name, value in zip(names, values, strict=True)]
     ends = column.offsets[start : stop + 1].tolist()
-    headers = [varint(end - begin) + b"".join(framed[begin:end]) for begin, end in zip(ends, ends[1:], strict=False)]
+    headers = [varint(end - begin) + b"".join(framed[begin:end]) for begin, end in pairwise(ends)]
     if column.validity is None:
         return headers
     valid = np.unpackbits(column.validity, bitorder="little")[column.bit_offset + start : column.bit_offset + stop]

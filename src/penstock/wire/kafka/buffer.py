@@ -1,7 +1,7 @@
 """A batch being written, from its first message to the bytes that leave.
 
-Framing is the kernel's; here is what happens once per batch: seal (compress, with the interpreter lock released) and stamp
-(write the header, late, so that a batch can be numbered anew without being compressed again).
+Framing is the kernel's; here is what happens once per batch: seal (compress, with the interpreter lock released) and
+stamp (write the header, late, so that a batch can be numbered anew without being compressed again).
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class BatchBuffer(RecordBuffer):
         self._compressed: Buffer | None = None
 
     def __repr__(self) -> str:
-        return f"<BatchBuffer {'sealed' if self.sealed else 'open'}, {self.count} messages, {self.bytes} bytes>"
+        return f"<BatchBuffer {'sealed' if self.sealed else 'open'}, {self.count} messages, {self.size} bytes>"
 
     def extend(
         self,
@@ -60,8 +60,8 @@ class BatchBuffer(RecordBuffer):
     ) -> int:
         """Frame as many of these messages, from index `start` on, as there is room for; return how many.
 
-        Values (and keys) are lists of bytes or Arrow arrays; whoever extends several batches from the same Arrow arrays
-        turns them into `BufferColumns` once, with `wire.columns.from_arrow`. One mapping gives all messages its properties.
+        Values (and keys) are lists of bytes or Arrow arrays; whoever extends several batches from the same Arrow
+        arrays turns them into `BufferColumns` once, with `wire.columns.from_arrow`. One mapping holds for all messages.
         """
         common = NO_HEADERS
         if isinstance(properties, Mapping):

@@ -2,9 +2,10 @@
 
 A CRC is linear: when two byte strings of equal length differ only in their first bytes, their checksums differ by the
 checksum of that difference, carried over the zero bytes that follow. Carrying over n zero bytes is a multiplication in
-GF(2)[x] modulo the polynomial; with a table for each power of two it takes a few look-ups for each set bit of n. Two things
-follow. A header is rewritten at a cost that hardly depends on the size of the batch. And a payload that was damaged before
-stays detectably damaged: the new checksum is as wrong as the old one was, where a fresh one would bless the damage.
+GF(2)[x] modulo the polynomial; with a table for each power of two it takes a few look-ups for each set bit of n. Two
+things follow. A header is rewritten at a cost that hardly depends on the size of the batch. And a payload that was
+damaged before stays detectably damaged: the new checksum is as wrong as the old one was, where a fresh one would bless
+the damage.
 """
 
 from __future__ import annotations

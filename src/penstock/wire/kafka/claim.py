@@ -9,8 +9,8 @@ they build the batch anew. Without the bit nothing is claimed, and nothing needs
     name   penstock.claim
     value  UTF-8 JSON: {"same": {"region": "eu", "version": null}, "listed": {"city": ["oslo", null]}}
 
-Null under "same": no message has a value that the policy lists. Null in a list: some messages lack the property. A claim
-that cannot be read claims nothing, since a filter that knows nothing delivers.
+Null under "same": no message has a value that the policy lists. Null in a list: some messages lack the property. A
+claim that cannot be read claims nothing, since a filter that knows nothing delivers.
 """
 
 from __future__ import annotations

@@ -20,8 +20,6 @@ NULL = b"\x01"
 def varint(number: int) -> bytes:
     """A number of at most 64 bits, zigzag, seven bits a byte, lowest first."""
     rest = (number << 1) ^ (number >> 63)
-    if rest < 0x80:
-        return _SHORT_VARINTS[rest]
     out = bytearray()
     while rest > 0x7F:
         out.append(rest & 0x7F | 0x80)
@@ -30,21 +28,26 @@ def varint(number: int) -> bytes:
     return bytes(out)
 
 
-_SHORT_VARINTS = [bytes([byte]) for byte in range(0x80)]
+# Lengths, counts and time deltas are small and positive almost always: a look-up instead of a call.
+SMALL = 1 << 14
+SMALL_VARINTS = [varint(number) for number in range(SMALL)]
 
 
 def sized(data: bytes | None) -> bytes:
     """A string behind its length, null as -1."""
-    return NULL if data is None else varint(len(data)) + data
+    if data is None:
+        return NULL
+    size = len(data)
+    return (SMALL_VARINTS[size] if size < SMALL else varint(size)) + data
 
 
 def frame_properties(properties: Properties | None) -> bytes:
     """Properties as a record's headers: their count, then each name and value."""
     if not properties:
         return NO_HEADERS
-    if not isinstance(properties, Mapping):
+    if type(properties) is not dict and not isinstance(properties, Mapping):
         raise MessageError(f"properties: expected a mapping of names to values, found {type(properties).__name__}")
-    return varint(len(properties)) + b"".join(frame_header(name, value) for name, value in properties.items())
+    return varint(len(properties)) + b"".join([frame_header(name, value) for name, value in properties.items()])
 
 
 def frame_header(name: str, value: PropertyValue) -> bytes:

@@ -53,7 +53,7 @@ class BatchHeader(NamedTuple):
     producer_id: int
     producer_epoch: int
     base_sequence: int
-    count: int
+    count: int  # type: ignore[assignment]  # hides tuple.count, which nobody asks a header for
 
     @property
     def codec(self) -> Codec:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from penstock.errors import DecodeError, LimitError
@@ -31,9 +33,9 @@ def decode_buffers(entry: Buffer, *, check: bool = True, bytes_max: int = DECOMP
         raise DecodeError(57, "records count", f"{most} at most in {len(payload)} bytes of records", header.count)
     columns = gather(payload, header.count, header.base_offset, header.base_timestamp)
     if header.attributes & LOG_APPEND_TIME:
-        columns = columns._replace(times_ms=np.full(header.count, header.max_timestamp, np.int64))
+        columns = replace(columns, times_ms=np.full(header.count, header.max_timestamp, np.int64))
     if header.attributes & CLAIM and columns.properties is not None:
-        columns = columns._replace(properties=_without_claim(columns.properties))
+        columns = replace(columns, properties=_without_claim(columns.properties))
     return columns
 
 

@@ -1,0 +1,1 @@
+"""The main job, shown on this machine by `make demo`."""

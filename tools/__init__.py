@@ -1,0 +1,1 @@
+"""What the Makefile's verbs run; not part of the product."""
