@@ -41,11 +41,16 @@ def find(venv: Path) -> Path | None:
 def version(java: Path) -> int:
     """The major version that `java -version` tells, 0 when it cannot be run."""
     try:
-        told = subprocess.run([str(java), "-version"], capture_output=True, text=True, check=False, timeout=60)
+        told = run(java, "-version")
     except (OSError, subprocess.TimeoutExpired):
         return 0
     match = re.search(r'version "(\d+)', told.stderr + told.stdout)
     return int(match.group(1)) if match else 0
+
+
+def run(java: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run a java program to its end, a minute at most."""
+    return subprocess.run([str(java), *arguments], capture_output=True, text=True, check=False, timeout=60)
 
 
 def wrapper(venv: Path) -> Path:

@@ -6,6 +6,23 @@
     ├── MessageError               this message cannot be sent as it is
     │   └── MessageTooLargeError   larger than the limit, alone
     ├── BatchStateError            a batch was asked for what its state forbids
+    ├── BrokerError                a broker said no, or said nothing
+    │   ├── ConnectionLostError    the connection ended before the answer came
+    │   ├── TimedOutError          no answer in time
+    │   ├── ExpiredError           its time was over before it could be stored
+    │   ├── UnresolvedError        what became of it cannot be found out any more
+    │   ├── NotLeaderError         that broker does not lead the partition (any more)
+    │   ├── UnknownTopicError      the cluster does not know the topic or partition (yet)
+    │   ├── BusyError              the broker cannot do it now; nothing was stored
+    │   ├── UnsureError            the broker stored it but cannot vouch for it
+    │   ├── DuplicateError         the broker has it already, from an earlier try
+    │   ├── SequenceError          a batch came out of order for its producer
+    │   ├── FencedError            another instance took this producer's place; this one ends for good
+    │   ├── TransactionError       the transaction cannot go on and must be aborted
+    │   ├── DeniedError            not allowed, or not who one claims to be
+    │   ├── UnforeseenError        the broker failed in a way that it, or we, have no word for
+    │   └── RefusedError           the broker will never take this request as it is
+    │       └── BatchTooLargeError its batch is too large; smaller ones may pass
     └── DecodeError                bytes that are not what they should be
         ├── ChecksumError          the checksum does not match the bytes
         ├── LimitError             a length above the limit, refused before allocating
@@ -13,7 +30,7 @@
 
 Each class answers three questions for whoever handles it: is trying again of use (`retriable`), should the cluster's
 metadata be asked for anew (`refresh_metadata`), and was the message stored (`persisted`). Errors that brokers answer
-join this tree below `PenstockError`, one class per meaning; their wire codes are rows of a table in `wire`.
+are one class per meaning; their wire codes are rows of a table in each system's wire.
 """
 
 from __future__ import annotations
@@ -56,6 +73,107 @@ class MessageTooLargeError(MessageError):
 
 class BatchStateError(PenstockError, RuntimeError):
     """A batch was asked for something that its state forbids."""
+
+
+class BrokerError(PenstockError):
+    """A broker said no, or said nothing. `code` is its own word for why, empty where it said nothing."""
+
+    def __init__(self, text: str, code: str = "") -> None:
+        super().__init__(f"{code}: {text}" if code else text)
+        self.code = code
+        self._text = text
+
+    def __reduce__(self) -> tuple[type[BrokerError], tuple[str, str]]:
+        return type(self), (self._text, self.code)
+
+
+class ConnectionLostError(BrokerError):
+    """The connection ended before the answer came: what was asked may or may not have been done."""
+
+    retriable = True
+    refresh_metadata = True
+    persisted = Persisted.MAYBE
+
+
+class TimedOutError(BrokerError):
+    """No answer in time: what was asked may or may not have been done."""
+
+    retriable = True
+    refresh_metadata = True
+    persisted = Persisted.MAYBE
+
+
+class ExpiredError(BrokerError):
+    """Its delivery time was over before it could be stored; it was not, and will not be."""
+
+
+class UnresolvedError(BrokerError):
+    """It was sent, the answer was lost, and the broker has forgotten: what became of it cannot be found out."""
+
+    persisted = Persisted.MAYBE
+
+
+class NotLeaderError(BrokerError):
+    """That broker does not lead the partition, or does not any more; nothing was stored."""
+
+    retriable = True
+    refresh_metadata = True
+
+
+class UnknownTopicError(BrokerError):
+    """The cluster does not know the topic or partition, or does not yet; nothing was stored."""
+
+    retriable = True
+    refresh_metadata = True
+
+
+class BusyError(BrokerError):
+    """The broker cannot do it now; nothing was stored."""
+
+    retriable = True
+
+
+class UnsureError(BrokerError):
+    """The broker stored it but cannot vouch for it, too few replicas having it."""
+
+    retriable = True
+    persisted = Persisted.MAYBE
+
+
+class DuplicateError(BrokerError):
+    """The broker has it already, from an earlier try."""
+
+    persisted = Persisted.YES
+
+
+class SequenceError(BrokerError):
+    """A batch came out of order for its producer; it was not stored."""
+
+
+class FencedError(BrokerError):
+    """Another instance took this producer's place; this one ends for good."""
+
+
+class TransactionError(BrokerError):
+    """The transaction cannot go on; it must be aborted."""
+
+
+class DeniedError(BrokerError):
+    """Not allowed, or not who one claims to be."""
+
+
+class UnforeseenError(BrokerError):
+    """The broker failed in a way that it, or we, have no word for: what was asked may or may not have been done."""
+
+    persisted = Persisted.MAYBE
+
+
+class RefusedError(BrokerError):
+    """The broker will never take this request as it is."""
+
+
+class BatchTooLargeError(RefusedError):
+    """The batch is larger than the broker takes; cut into smaller ones its messages may pass."""
 
 
 class DecodeError(PenstockError, ValueError):
