@@ -4,9 +4,9 @@
 the first record of a batch without opening the rest. One file per codec holds its byte format.
 
 Compressed bytes come from strangers. Whatever they are, the decoders either return bytes or raise `DecodeError`; they
-never allocate more than `bytes_max` plus one block, and sizes that a header announces are checked before anything is
-allocated for them. Only gzip always carries a checksum: with the other codecs a flipped bit may go unseen here, so the
-batch around them must have one of its own.
+never allocate more than `bytes_max` plus one block (zstd's library up to `bytes_max` again, for its window), and sizes
+that a header announces are checked before anything is allocated for them. Only gzip always carries a checksum: with the
+other codecs a flipped bit may go unseen here, so the batch around them must have one of its own.
 
 Each codec does its work in one library call per batch with the interpreter lock released (per block where the format
 has blocks and the library no call for all of them). There is no I/O, clock or thread here, and no state.

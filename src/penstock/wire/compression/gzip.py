@@ -13,7 +13,7 @@ from penstock.wire.compression.bounds import check_limit
 
 LEVEL_DEFAULT = 6
 GZIP_WBITS = 31
-PIECE_BYTES_MIN = 512
+PIECE_BYTES_MIN = 512  # of input, where it is not given all at once
 
 
 def compress(data: memoryview, level: int | None) -> bytes:
@@ -68,7 +68,7 @@ def _inflate(data: memoryview, at: int, piece_bytes: int, bytes_max: int) -> tup
 def _feed(inflater: zlib._Decompress, data: memoryview, at: int, piece_bytes: int, bytes_max: int) -> bytes:
     piece = data[at : at + piece_bytes]
     if not piece:
-        raise DecodeError(at, "gzip member", "more bytes", "the end")
+        raise DecodeError(len(data), "gzip member", "more bytes", "the end")
     try:
         return inflater.decompress(piece, bytes_max)
     except zlib.error as error:

@@ -33,24 +33,27 @@ from penstock.errors import ChecksumError, DecodeError, UnsupportedError
 from penstock.wire.compression.bounds import append_match, check_limit, grow, stream_into, take, take_int
 
 LEVEL_DEFAULT = 1
-LEVEL_FAST_MAX = 1
+LEVEL_FAST_MAX = 1  # above it, lz4's medium (2) and high compression (3 to 12)
 MAGIC = b"\x04\x22\x4d\x18"
 VERSION = 0x40
 INDEPENDENT, BLOCK_CHECKSUMS, CONTENT_SIZE, CONTENT_CHECKSUM, RESERVED, DICTIONARY = 0x20, 0x10, 0x08, 0x04, 0x02, 0x01
 BLOCK_BYTES_MAX = {0x40: 1 << 16, 0x50: 1 << 18, 0x60: 1 << 20, 0x70: 1 << 22}
-FAST_BLOCKS, HARD_BLOCKS = 0x70, 0x40
+FAST_BLOCKS, HARD_BLOCKS = 0x70, 0x40  # BD of the frames made here
 STORED = 1 << 31
 SIZE = struct.Struct("<I")
 SIZE_BYTES = 4
 END_MARK = bytes(4)
 CHECKSUM_BYTES = 4
-EXPANSION_MAX = 255
-EXPANSION_LIKELY = 4
-ROOM_BYTES_LIKELY = 64 * 1024
+HEADER_BYTES = 7  # without content size
+CONTENT_SIZE_BYTES = 8
 MATCH_BYTES_MIN = 4
 LENGTH_GOES_ON = 15
-HEADER_BYTES = 7
-CONTENT_SIZE_BYTES = 8
+EXPANSION_MAX = 255  # what one byte, of a length that goes on, can stand for
+
+# Room for a block of unknown size: zeroing 4 MB for each would cost more than opening a small one. A block that needs
+# more than this is opened a second time.
+EXPANSION_LIKELY = 4
+ROOM_BYTES_LIKELY = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +64,7 @@ class Header:
     blocks_at: int
     flags: int
     block_bytes_max: int
+    block_checksum_bytes: int
     content_size: int | None
 
 
@@ -133,7 +137,7 @@ def decompress(data: memoryview, bytes_max: int) -> memoryview:
         open_frame = _open_blocks if frame.is_plain else _open_whole
         size = open_frame(data, frame, output, size, bytes_max)
     if len(output) > EXPANSION_LIKELY * size:
-        del output[size:]  # giving back less is not worth the page faults of the next batch
+        del output[size:]  # a smaller waste is left alone: giving it back makes the next batch fault its pages in anew
     return memoryview(output)[:size]
 
 
@@ -226,8 +230,8 @@ def _frame(data: memoryview, at: int) -> Frame:
     at = header.blocks_at
     while block := _block(data, header, at):
         blocks.append(block)
-        at = block.end + CHECKSUM_BYTES * bool(header.flags & BLOCK_CHECKSUMS)
-    end = at + len(END_MARK) + CHECKSUM_BYTES * bool(header.flags & CONTENT_CHECKSUM)
+        at = block.end + header.block_checksum_bytes
+    end = at + len(END_MARK) + (CHECKSUM_BYTES if header.flags & CONTENT_CHECKSUM else 0)
     take(data, at, end - at, "lz4 frame end")
     return Frame(header, blocks, end)
 
@@ -260,6 +264,7 @@ def _parse_header(header: bytes, at: int) -> Header:
         blocks_at=at + len(header),
         flags=flags,
         block_bytes_max=BLOCK_BYTES_MAX[block_code],
+        block_checksum_bytes=CHECKSUM_BYTES if flags & BLOCK_CHECKSUMS else 0,
         content_size=int.from_bytes(descriptor[2:], "little") if flags & CONTENT_SIZE else None,
     )
 
@@ -276,8 +281,8 @@ def _block(data: memoryview, header: Header, at: int) -> Block | None:
     if size > header.block_bytes_max:
         raise DecodeError(at, "lz4 block size", f"at most {header.block_bytes_max}", size)
     end = at + SIZE_BYTES + size
-    if end > len(data):
-        raise DecodeError(at, "lz4 block", f"{size} bytes", len(data) - at - SIZE_BYTES)
+    if end + header.block_checksum_bytes > len(data):
+        raise DecodeError(at, "lz4 block", f"{end - at + header.block_checksum_bytes} bytes", len(data) - at)
     return Block(at, end, word >= STORED)
 
 

@@ -7,7 +7,7 @@
               match, dddlll01 d: length l + 4, distance of 11 bits, the upper 3 in the tag
               match, llllll10 dd and llllll11 dddd: length l + 1, distance little-endian
 
-Frames may follow each other. Data without the frame is taken for raw snappy, which librdkafka and Pulsar write.
+Frames may follow each other. Data without the frame is taken for raw snappy, as other clients write it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ HEADER = MAGIC + struct.pack(">ii", VERSION, VERSION)
 CHUNK_BYTES_MAX = 32 * 1024
 VARINT_BYTES_MAX = 5
 LITERAL = 0
-LITERAL_LENGTH_SHORT_MAX = 60
+LITERAL_LENGTH_LONG = 60  # from here on, the tag says how many bytes hold the length
 
 
 def compress(data: memoryview) -> bytes:
@@ -66,7 +66,8 @@ def decompress_start(data: memoryview, wanted: int) -> bytes:
 def _is_header(data: memoryview, at: int) -> bool:
     if data[at : at + len(MAGIC)] != MAGIC:
         return False
-    compatible = take_int(data, at + len(HEADER) - 4, 4, "snappy frame version", "big")
+    header = take(data, at, len(HEADER), "snappy frame header")
+    compatible = int.from_bytes(header[-4:], "big")
     if compatible != VERSION:
         raise UnsupportedError(at + len(HEADER) - 4, "snappy frame version", str(VERSION), compatible)
     return True
@@ -135,9 +136,9 @@ def _walk(data: memoryview, at: int, wanted: int) -> bytes:
 
 def _literal_length(data: memoryview, at: int, length: int) -> tuple[int, int]:
     """Return a literal's length and where its bytes start."""
-    if length < LITERAL_LENGTH_SHORT_MAX:
+    if length < LITERAL_LENGTH_LONG:
         return length + 1, at + 1
-    size = length - LITERAL_LENGTH_SHORT_MAX + 1
+    size = length - LITERAL_LENGTH_LONG + 1
     return take_int(data, at + 1, size, "snappy literal length") + 1, at + 1 + size
 
 

@@ -12,10 +12,10 @@
 A content size of 2 bytes counts from 256; a single segment has at least one of 1 byte. Frames may follow each other;
 skippable ones are refused.
 
-Walking the block headers gives an upper bound of the content when the content size is missing (streaming encoders, like
-that of Kafka's Java client, leave it out), at a cost of one step per 128 KB. The library allocates a frame's window
-besides the output, and before it has seen a block. So a window above the limit is cut down to it, in a copy of the
-input: content that keeps to the limit cannot tell the difference.
+Walking the block headers gives an upper bound of the content when the content size is missing (streaming encoders leave
+it out), at a cost of one step per 128 KB. The library allocates a frame's window besides the output, and before it has
+seen a block. So a window above the limit is cut down to it, in a copy of the input: content that keeps to the limit
+cannot tell the difference.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ CHECKSUM_BYTES = 4
 DICTIONARY_ID_BYTES = (0, 1, 2, 4)
 CONTENT_SIZE_BYTES = (0, 2, 4, 8)
 WINDOW_LOG_MIN = 10
-WINDOW_OF_ONE_BLOCK = 7 << 3
+WINDOW_OF_ONE_BLOCK = 7 << 3  # 128 KB
 LAST_BLOCK = 1
 STORED, REPEATED, COMPRESSED = range(3)
 
