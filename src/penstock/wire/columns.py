@@ -20,8 +20,11 @@ Int32s = npt.NDArray[np.int32]
 Int64s = npt.NDArray[np.int64]
 
 PROPERTIES = pa.map_(pa.string(), pa.binary())
+PAIR = pa.struct([PROPERTIES.key_field, PROPERTIES.item_field])
+NO_PAIRS = pa.array([], PAIR)
 TIME = pa.timestamp("ms", tz="UTC")
 NO_BYTES: Bytes8 = np.empty(0, np.uint8)
+_ARROW = (pa.Array, pa.ChunkedArray)
 
 
 class BinaryColumn(NamedTuple):
@@ -91,19 +94,32 @@ def to_arrow(columns: BufferColumns) -> Columns:
 
 def from_arrow(values: Any, keys: Any, properties: Any, event_times_ms: Any) -> BufferColumns:
     """Bare buffers over Arrow arrays; one number may stand for all event times."""
-    array = _one_chunk(values)
-    count = len(array)
-    return BufferColumns(
-        times_ms=_times(event_times_ms, count),
-        values=_strings("values", array, count),
-        keys=None if keys is None else _strings("keys", _one_chunk(keys), count),
-        properties=None if properties is None else _pairs(_one_chunk(properties), count),
-    )
+    try:
+        array = _one_chunk(values)
+        count = len(array)
+        return BufferColumns(
+            times_ms=times_of(event_times_ms, count),
+            values=_strings("values", array, count),
+            keys=None if keys is None else _strings("keys", _one_chunk(keys), count),
+            properties=None if properties is None else _pairs(_one_chunk(properties), count),
+        )
+    except pa.ArrowException as error:
+        raise MessageError(f"columns: {error}") from error
+
+
+def times_of(times: Any, count: int) -> Int64s:
+    """Event times in ms, one for each of `count` messages; one number stands for all."""
+    numbers = _arrow_times(_one_chunk(times)) if is_arrow(times) else _plain_times(times, count)
+    if numbers.ndim != 1 or (len(numbers) and not np.can_cast(numbers.dtype, np.int64)):
+        raise MessageError(f"event times: expected a list of whole numbers, found {numbers.dtype}")
+    if len(numbers) != count:
+        raise MessageError(f"event times: expected {count} of them, one for each value, found {len(numbers)}")
+    return np.ascontiguousarray(numbers, np.int64)
 
 
 def is_arrow(values: object) -> bool:
     """Whether this is an Arrow array, chunked or not."""
-    return isinstance(values, pa.Array | pa.ChunkedArray)
+    return isinstance(values, _ARROW)
 
 
 def _fixed(kind: pa.DataType, numbers: Int64s) -> pa.Array:
@@ -120,12 +136,12 @@ def _binary(column: BinaryColumn | None, count: int, kind: pa.DataType | None = 
 
 
 def _map(column: MapColumn | None, count: int) -> pa.Array:
-    if column is None:
-        offsets = pa.array(np.zeros(count + 1, np.int32))
-        return pa.MapArray.from_arrays(offsets, pa.array([], pa.string()), pa.array([], pa.binary()))
-    pairs = len(column.names.offsets) - 1
-    offsets = pa.Array.from_buffers(pa.int32(), count + 1, [None, pa.py_buffer(column.offsets)])
-    return pa.MapArray.from_arrays(offsets, _names(column.names, pairs), _binary(column.values, pairs))
+    offsets, pairs = np.zeros(count + 1, np.int32), NO_PAIRS
+    if column is not None:
+        offsets, size = column.offsets, len(column.names.offsets) - 1
+        fields = [_names(column.names, size), _binary(column.values, size)]
+        pairs = pa.Array.from_buffers(PAIR, size, [None], 0, 0, fields)
+    return pa.Array.from_buffers(PROPERTIES, count, [None, pa.py_buffer(offsets)], 0, 0, [pairs])
 
 
 def _names(column: BinaryColumn, count: int) -> pa.Array:
@@ -201,15 +217,21 @@ def _pairs(array: pa.Array, count: int) -> MapColumn:
     )
 
 
-def _times(times: Any, count: int) -> Int64s:
-    if isinstance(times, int):
-        return np.full(count, times, np.int64)
-    if not is_arrow(times):
-        numbers = np.ascontiguousarray(times, np.int64)
-    else:
-        array = _one_chunk(times)
-        array = array.cast(TIME) if pa.types.is_timestamp(array.type) else array
-        numbers = np.ascontiguousarray(array.cast(pa.int64()).fill_null(-1).to_numpy(zero_copy_only=False))
-    if len(numbers) != count:
-        raise MessageError(f"event times: expected {count} of them, one for each value, found {len(numbers)}")
+def _plain_times(times: Any, count: int) -> npt.NDArray[Any]:
+    try:
+        return np.full(count, times, np.int64) if isinstance(times, int) else np.asarray(times)
+    except (OverflowError, ValueError) as error:
+        raise MessageError(f"event times: expected numbers of 64 bits, one for each value: {error}") from error
+
+
+def _arrow_times(array: pa.Array) -> Int64s:
+    """Timestamps lose what is finer than a millisecond; null becomes -1, as in a message without one."""
+    if pa.types.is_timestamp(array.type):
+        array = array.cast(pa.timestamp("ms", array.type.tz), safe=False)
+    elif not (pa.types.is_integer(array.type) or pa.types.is_null(array.type)):
+        raise MessageError(f"event times: expected a column of timestamps or integers, found {array.type}")
+    try:
+        numbers: Int64s = array.cast(pa.int64()).fill_null(-1).to_numpy(zero_copy_only=False)
+    except pa.ArrowInvalid as error:
+        raise MessageError(f"event times: {error}") from error
     return numbers

@@ -7,9 +7,11 @@ taking a pointer and copying from it. Memory moves only in `room`, and nothing i
 held. Gathering first measures every field within the end of its record, and only then copies.
 """
 
+cimport cython
 from cpython.buffer cimport PyBuffer_FillInfo
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_Check, PyBytes_GET_SIZE
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_GET_SIZE
 from cpython.dict cimport PyDict_CheckExact, PyDict_Next
+from cpython.long cimport PyLong_AsLongLongAndOverflow, PyLong_CheckExact
 from cpython.object cimport PyObject
 from cpython.unicode cimport PyUnicode_Check
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
@@ -22,8 +24,8 @@ from penstock.wire.columns import NO_BYTES, BinaryColumn, BufferColumns, MapColu
 from penstock.wire.kafka.batch import (
     TIME_MS_MAX as _TIME_MS_MAX,
     _bytes,
+    checked_time,
     raise_sealed,
-    raise_time,
     raise_too_large,
 )
 from penstock.wire.kafka import layout
@@ -32,24 +34,23 @@ from penstock.wire.kafka.framing import frame_properties
 
 cdef extern from "Python.h":
     const char* PyUnicode_AsUTF8AndSize(PyObject*, Py_ssize_t*)
+    bint PyUnicode_IS_COMPACT_ASCII(PyObject*)
+    const char* PyUnicode_DATA(PyObject*)
+    Py_ssize_t PyUnicode_GET_LENGTH(PyObject*)
+    PyObject* PyList_GET_ITEM(PyObject*, Py_ssize_t)
+    Py_ssize_t PyList_GET_SIZE(PyObject*)
     void PyErr_Clear()
-
-cdef extern from *:
-    """
-    static inline int penstock_varint_size(uint64_t zigzag) {
-        return (63 - __builtin_clzll(zigzag | 1)) / 7 + 1;
-    }
-    """
-    int varint_size "penstock_varint_size"(uint64_t zigzag) noexcept nogil
 
 cdef Py_ssize_t HEADER_BYTES = layout.BATCH_HEADER_BYTES
 cdef Py_ssize_t RECORD_BYTES_MIN = layout.RECORD_BYTES_MIN
 cdef Py_ssize_t PAIR_BYTES_MIN = layout.HEADER_BYTES_MIN
 cdef int64_t RECORD_BYTES_MAX = layout.RECORD_BYTES_MAX
 cdef int64_t TIME_MS_MAX = _TIME_MS_MAX
+cdef object NO_TIME = -1
 
 cdef enum:
     STACK_PAIRS = 24
+    RUN = 64
     FIRST_CAPACITY = 4096
 
 cdef enum Refusal:
@@ -60,11 +61,24 @@ cdef enum Refusal:
     NO_MEMORY = 4
     HELD = 5
 
+# A byte string, pointed at; null where its size is -1.
+cdef struct Bytes:
+    const uint8_t* data
+    Py_ssize_t size
+
 cdef struct Pair:
-    const char* name
-    Py_ssize_t name_size
-    const char* value
-    Py_ssize_t value_size
+    Bytes name
+    Bytes value
+
+# Messages pointed at, to be framed one after the other. Where `times` is NULL, all have `time_ms`.
+cdef struct Run:
+    Py_ssize_t count
+    Bytes values[RUN]
+    Bytes keys[RUN]
+    bint has_keys
+    const int64_t* times
+    int64_t time_ms
+    Bytes headers
 
 cdef struct Strings:
     const int32_t* offsets
@@ -72,6 +86,8 @@ cdef struct Strings:
     const uint8_t* validity
     Py_ssize_t bit_offset
 
+# Where the next record goes, and what the header will tell of those before it. Loops work on a copy and put it back
+# when all went well, so that whatever is refused leaves nothing behind.
 cdef struct Place:
     Py_ssize_t end
     int count
@@ -89,14 +105,11 @@ cdef class RecordBuffer:
 
     cdef uint8_t* data
     cdef Py_ssize_t capacity
-    cdef Py_ssize_t end
+    cdef Py_ssize_t safe_end  # a record that ends by here is taken without another question
     cdef Py_ssize_t views
+    cdef Place place
     cdef Refusal refusal
     cdef readonly Py_ssize_t bytes_max
-    cdef readonly int count
-    cdef readonly int64_t first_time_ms
-    cdef readonly int64_t min_time_ms
-    cdef readonly int64_t max_time_ms
     cdef public bint sealed
 
     def __init__(self, Py_ssize_t bytes_max=262_144):
@@ -107,118 +120,113 @@ cdef class RecordBuffer:
         free(self.data)
 
     def __len__(self):
-        return self.count
+        return self.place.count
+
+    @property
+    def count(self):
+        """Messages in it."""
+        return self.place.count
 
     @property
     def size(self):
         """Size of the batch if it left uncompressed now."""
-        return HEADER_BYTES + self.end
+        return HEADER_BYTES + self.place.end
 
-    def append(self, value, key=None, properties=None, int64_t event_time_ms=-1):
+    @property
+    def first_time_ms(self):
+        """Event time of the first message; -1 while there is none."""
+        return self.place.first_time_ms if self.place.count else -1
+
+    @property
+    def min_time_ms(self):
+        """The earliest event time."""
+        return self.place.min_time_ms if self.place.count else -1
+
+    @property
+    def max_time_ms(self):
+        """The latest event time."""
+        return self.place.max_time_ms if self.place.count else -1
+
+    def append(self, value, key=None, properties=None, event_time_ms=-1):
         """Frame one message and return its index, or -1 when there is no room for it."""
-        cdef Pair pairs[STACK_PAIRS]
-        cdef Py_ssize_t headers_size = 1
-        cdef int pair_count = 0
-        cdef uint8_t* at
         if self.sealed:
             raise_sealed()
-        if value is not None and not PyBytes_Check(value):
-            value = _bytes("value", value)
-        if key is not None and not PyBytes_Check(key):
-            key = _bytes("key", key)
-        if properties:
-            headers_size = measure_pairs(properties, pairs, &pair_count)
-            if headers_size < 0:
-                return self.append_framed(value, key, frame_properties(properties), event_time_ms)
-        at = self.frame_objects(<PyObject*>value, <PyObject*>key, headers_size, event_time_ms)
-        if at == NULL:
-            self.raise_refusal(event_time_ms)
-            return -1
-        write_pairs(at, pairs, pair_count)
-        return self.count - 1
+        if is_plain(<PyObject*>value) and is_plain(<PyObject*>key):
+            return self.append_plain(&self.place, value, key, properties, time_of(event_time_ms))
+        return self.append_other(&self.place, value, key, properties, None, event_time_ms)
 
     def extend_list(self, values, keys, properties, times_ms, bytes common not None, Py_ssize_t start):
         """Frame values from `start` on until one has no room; return how many. A bad one leaves nothing behind."""
-        cdef Place before = self.place()
         cdef bint one_time = isinstance(times_ms, int)
-        cdef int64_t time_ms = times_ms if one_time else -1
         cdef const int64_t[::1] times = None if one_time else times_ms
-        cdef Py_ssize_t i, stop = len(values)
-        cdef const uint8_t* headers = <const uint8_t*>PyBytes_AS_STRING(common)
-        cdef Py_ssize_t headers_size = PyBytes_GET_SIZE(common)
-        cdef uint8_t* at
+        cdef Py_ssize_t framed, i = start, stop = len(values)
+        cdef Place place = self.place
+        cdef Run run
         if self.sealed:
             raise_sealed()
         values = values if type(values) is list else list(values)
         keys = keys if keys is None or type(keys) is list else list(keys)
-        try:
-            for i in range(start, stop):
-                value = (<list>values)[i] if i < len(<list>values) else None
-                key = None if keys is None else (<list>keys)[i] if i < len(<list>keys) else None
-                if not one_time:
-                    time_ms = times[i]
-                if properties is not None:
-                    if self.append(value, key, properties[i], time_ms) < 0:
-                        return i - start
-                    continue
-                if value is not None and not PyBytes_Check(value):
-                    value = _bytes("value", value)
-                if key is not None and not PyBytes_Check(key):
-                    key = _bytes("key", key)
-                at = self.frame_objects(<PyObject*>value, <PyObject*>key, headers_size, time_ms)
-                if at == NULL:
-                    self.raise_refusal(time_ms)
-                    return i - start
-                memcpy(at, headers, headers_size)
-        except BaseException:
-            self.rewind(before)
-            raise
-        return stop - start
+        properties = properties if properties is None or type(properties) is list else list(properties)
+        run.has_keys = keys is not None
+        run.time_ms = plain_time(times_ms) if one_time else -1
+        run.headers = bytes_of(<PyObject*>common)
+        while i < stop:
+            run.times = NULL if one_time else &times[i]
+            run.count = point_at_items(&run, values, keys, i, stop)
+            if properties is None:
+                framed = self.frame_run(&place, &run)
+            else:
+                framed = self.frame_run_with_dicts(&place, &run, properties, i)
+            i += framed
+            if framed < run.count:
+                self.raise_refusal(-1)
+                break
+            if not run.count:  # the next is not plain
+                value = <object>item(<PyObject*>values, i)
+                key = <object>item(<PyObject*>keys, i)
+                own = <object>item(<PyObject*>properties, i)
+                headers = common if properties is None else None
+                if self.append_other(&place, value, key, own, headers, times_ms if one_time else times[i]) < 0:
+                    break
+                i += 1
+        self.place = place
+        return i - start
 
     def extend_columns(self, columns, bytes common not None, Py_ssize_t start):
         """The same from bare buffers, without the interpreter lock."""
         cdef const int64_t[::1] times = columns.times_ms
-        cdef Py_ssize_t i = start, stop = times.shape[0]
+        cdef Py_ssize_t framed = 0, i = start, stop = times.shape[0]
         cdef Strings values = strings_of(columns.values)
-        cdef bint has_keys = columns.keys is not None
         cdef Strings keys, names, contents, pairs
         cdef bint has_pairs = columns.properties is not None
-        cdef const uint8_t* headers = <const uint8_t*>PyBytes_AS_STRING(common)
-        cdef Py_ssize_t headers_size = PyBytes_GET_SIZE(common)
-        cdef Py_ssize_t size, key_size = -1
-        cdef const uint8_t* key = NULL
-        cdef uint8_t* at
-        cdef Place before = self.place()
+        cdef Place place = self.place
+        cdef Run run
         if self.sealed:
             raise_sealed()
-        if has_keys:
+        run.count = 0
+        run.has_keys = columns.keys is not None
+        run.headers = bytes_of(<PyObject*>common)
+        if run.has_keys:
             keys = strings_of(columns.keys)
         if has_pairs:
             pairs = ranges_of(columns.properties)
             names = strings_of(columns.properties.names)
             contents = strings_of(columns.properties.values)
         with nogil:
-            while i < stop:
-                size = string_size(&values, i)
-                if has_keys:
-                    key_size = string_size(&keys, i)
-                    key = keys.data + keys.offsets[i]
+            while i < stop and framed == run.count:
+                run.times = &times[i]
+                run.count = point_at_strings(&run, &values, &keys, i, stop)
                 if has_pairs:
-                    headers_size = framed_pairs_size(&pairs, &names, &contents, i)
-                at = self.frame(values.data + values.offsets[i], size, key, key_size, headers_size, times[i])
-                if at == NULL:
-                    break
-                if has_pairs:
-                    frame_pairs(at, &pairs, &names, &contents, i)
+                    framed = self.frame_run_with_pairs(&place, &run, &pairs, &names, &contents, i)
                 else:
-                    memcpy(at, headers, headers_size)
-                i += 1
+                    framed = self.frame_run(&place, &run)
+                i += framed
+                if not run.count:
+                    self.refusal = TIME
+                    break
         if i < stop:
-            try:
-                self.raise_refusal(times[i])
-            except BaseException:
-                self.rewind(before)
-                raise
+            self.raise_refusal(times[i])
+        self.place = place
         return i - start
 
     def insert_header(self, bytes header not None):
@@ -230,7 +238,7 @@ cdef class RecordBuffer:
         cdef uint8_t* at
         if self.views:
             raise BufferError("the records are still held by somebody; they cannot be moved")
-        begin_walk(&walk, self.data, self.end)
+        begin_walk(&walk, self.data, self.place.end)
         enter(&walk)
         body_at = walk.at
         skip_to_headers(&walk)
@@ -242,14 +250,16 @@ cdef class RecordBuffer:
         length = zigzag(walk.end - body_at + added)
         length_size = varint_size(length)
         old_length_size = body_at
-        if not self.room(added + length_size - old_length_size):
+        if not self.room(self.place.end + added + length_size - old_length_size):
             raise MemoryError
-        memmove(self.data + walk.at + added + length_size - old_length_size, self.data + walk.at, self.end - walk.at)
+        memmove(
+            self.data + walk.at + added + length_size - old_length_size, self.data + walk.at, self.place.end - walk.at
+        )
         memmove(self.data + length_size, self.data + body_at, count_at - body_at)
         at = write_varint(self.data + length_size + count_at - body_at, zigzag(count + 1))
         memcpy(at, PyBytes_AS_STRING(header), header_size)
         write_varint(self.data, length)
-        self.end += added + length_size - old_length_size
+        self.place.end += added + length_size - old_length_size
 
     def records(self):
         """The framed records; while somebody holds this view the buffer is not cleared."""
@@ -259,146 +269,310 @@ cdef class RecordBuffer:
         """Forget the messages and open it anew; BufferError while a view of the records is held."""
         if self.views:
             raise BufferError("the records are still held by somebody; the buffer cannot be used again yet")
-        self.end = 0
-        self.count = 0
+        self.place = Place(0, 0, -1, -1, -1)
         self.sealed = False
-        self.first_time_ms = self.min_time_ms = self.max_time_ms = -1
 
     def __getbuffer__(self, Py_buffer* view, int flags):
-        PyBuffer_FillInfo(view, self, self.data if self.data != NULL else <uint8_t*>b"", self.end, 1, flags)
+        PyBuffer_FillInfo(view, self, self.data if self.data != NULL else <uint8_t*>b"", self.place.end, 1, flags)
         self.views += 1
+        self.set_safe_end()
 
     def __releasebuffer__(self, Py_buffer* view):
         self.views -= 1
+        self.set_safe_end()
 
-    cdef Place place(self) noexcept:
-        return Place(self.end, self.count, self.first_time_ms, self.min_time_ms, self.max_time_ms)
-
-    cdef void rewind(self, Place before) noexcept:
-        self.end = before.end
-        self.count = before.count
-        self.first_time_ms = before.first_time_ms
-        self.min_time_ms = before.min_time_ms
-        self.max_time_ms = before.max_time_ms
-
-    cdef int raise_refusal(self, int64_t time_ms) except -1:
+    @cython.final
+    cdef int raise_refusal(self, time_ms) except -2:
+        """Why a message was not taken: an error, or -1 when there is no room for it."""
         if self.refusal == TIME:
-            raise_time(time_ms)
+            checked_time(time_ms)
         if self.refusal == TOO_LARGE:
             raise_too_large()
         if self.refusal == NO_MEMORY:
             raise MemoryError
         if self.refusal == HELD:
             raise BufferError("the records are held by somebody; the batch takes no message meanwhile")
-        return 0
+        return -1
 
-    cdef append_framed(self, value, key, bytes headers, int64_t time_ms):
-        cdef uint8_t* at = self.frame_objects(<PyObject*>value, <PyObject*>key, PyBytes_GET_SIZE(headers), time_ms)
+    @cython.final
+    cdef inline int append_plain(self, Place* place, value, key, properties, int64_t time_ms) except -2:
+        """Frame a message of bytes; its index, or -1. No foreign code runs unless its properties are no plain dict."""
+        cdef Pair pairs[STACK_PAIRS]
+        cdef Py_ssize_t headers_size
+        cdef int pair_count
+        cdef uint8_t* at
+        headers_size = measure_pairs(properties, pairs, &pair_count)
+        if headers_size < 0:
+            return self.append_other(place, value, key, properties, None, time_ms)
+        at = self.frame(place, bytes_of(<PyObject*>value), bytes_of(<PyObject*>key), headers_size, time_ms)
         if at == NULL:
-            self.raise_refusal(time_ms)
-            return -1
-        memcpy(at, PyBytes_AS_STRING(headers), PyBytes_GET_SIZE(headers))
-        return self.count - 1
+            return self.raise_refusal(time_ms)
+        write_pairs(at, pairs, pair_count)
+        return place.count - 1
 
-    cdef inline uint8_t* frame_objects(
-        self, PyObject* value, PyObject* key, Py_ssize_t headers_size, int64_t time_ms
-    ) noexcept:
-        cdef const uint8_t* value_at = NULL
-        cdef const uint8_t* key_at = NULL
-        cdef Py_ssize_t value_size = -1, key_size = -1
-        if <object>value is not None:
-            value_at = <const uint8_t*>PyBytes_AS_STRING(<object>value)
-            value_size = PyBytes_GET_SIZE(<object>value)
-        if <object>key is not None:
-            key_at = <const uint8_t*>PyBytes_AS_STRING(<object>key)
-            key_size = PyBytes_GET_SIZE(<object>key)
-        return self.frame(value_at, value_size, key_at, key_size, headers_size, time_ms)
+    @cython.final
+    cdef int append_other(self, Place* place, value, key, properties, bytes headers, time_ms) except -2:
+        """The same for what foreign code may have to turn into bytes first; `headers` are properties framed already."""
+        value_bytes = _bytes("value", value)
+        key_bytes = _bytes("key", key)
+        cdef int64_t checked_ms = time_of(time_ms)
+        cdef uint8_t* at
+        if headers is None:
+            headers = frame_properties(properties)
+        if self.sealed:
+            raise_sealed()
+        at = self.frame(
+            place, bytes_of(<PyObject*>value_bytes), bytes_of(<PyObject*>key_bytes), PyBytes_GET_SIZE(headers), checked_ms
+        )
+        if at == NULL:
+            return self.raise_refusal(time_ms)
+        copy(at, PyBytes_AS_STRING(headers), PyBytes_GET_SIZE(headers))
+        return place.count - 1
 
-    cdef uint8_t* frame(
-        self,
-        const uint8_t* value,
-        Py_ssize_t value_size,
-        const uint8_t* key,
-        Py_ssize_t key_size,
-        Py_ssize_t headers_size,
-        int64_t time_ms,
+    @cython.final
+    cdef Py_ssize_t frame_run(self, Place* current, const Run* run) noexcept nogil:
+        """Frame these until one is not taken; return how many."""
+        cdef Place place = current[0]  # a copy nobody else points at stays in registers
+        cdef Bytes key = Bytes(NULL, -1), headers = run.headers
+        cdef int64_t time_ms = run.time_ms
+        cdef Py_ssize_t i = 0
+        cdef uint8_t* at
+        while i < run.count:
+            if run.has_keys:
+                key = run.keys[i]
+            if run.times != NULL:
+                time_ms = run.times[i]
+            at = self.frame(&place, run.values[i], key, headers.size, time_ms)
+            if at == NULL:
+                break
+            copy(at, headers.data, headers.size)
+            i += 1
+        current[0] = place
+        return i
+
+    @cython.final
+    cdef Py_ssize_t frame_run_with_dicts(self, Place* place, Run* run, list properties, Py_ssize_t begin) noexcept:
+        """The same with properties of their own; the run is cut short where these are no plain dict."""
+        cdef Pair pairs[STACK_PAIRS]
+        cdef Bytes key = Bytes(NULL, -1)
+        cdef Py_ssize_t headers_size, i = 0
+        cdef int pair_count
+        cdef uint8_t* at
+        while i < run.count:
+            headers_size = measure_pairs(<object>item(<PyObject*>properties, begin + i), pairs, &pair_count)
+            if headers_size < 0:
+                run.count = i
+                break
+            if run.has_keys:
+                key = run.keys[i]
+            at = self.frame(place, run.values[i], key, headers_size, run.time_ms if run.times == NULL else run.times[i])
+            if at == NULL:
+                break
+            write_pairs(at, pairs, pair_count)
+            i += 1
+        return i
+
+    @cython.final
+    cdef Py_ssize_t frame_run_with_pairs(
+        self, Place* place, const Run* run, const Strings* pairs, const Strings* names, const Strings* contents,
+        Py_ssize_t begin,
+    ) noexcept nogil:
+        """The same with the properties of columns; these messages begin there at `begin`."""
+        cdef Bytes key = Bytes(NULL, -1)
+        cdef Py_ssize_t headers_size, i = 0
+        cdef uint8_t* at
+        while i < run.count:
+            if run.has_keys:
+                key = run.keys[i]
+            headers_size = framed_pairs_size(pairs, names, contents, begin + i)
+            at = self.frame(place, run.values[i], key, headers_size, run.times[i])
+            if at == NULL:
+                break
+            frame_pairs(at, pairs, names, contents, begin + i)
+            i += 1
+        return i
+
+    @cython.final
+    cdef inline uint8_t* frame(
+        self, Place* place, Bytes value, Bytes key, Py_ssize_t headers_size, int64_t time_ms
     ) noexcept nogil:
         """Frame a record up to its headers and return where these go; NULL, with `refusal` set, when it is not taken."""
-        cdef uint64_t delta, number, key_length, value_length, length
-        cdef Py_ssize_t body, whole
+        cdef uint64_t delta, length, number = <uint64_t>place.count << 1
+        cdef Py_ssize_t size
         cdef uint8_t* at
-        if time_ms < -1 or time_ms >= TIME_MS_MAX:
-            self.refusal = TIME
+        if not number:
+            place.first_time_ms = place.min_time_ms = place.max_time_ms = time_ms
+        delta = zigzag(time_ms - place.first_time_ms)
+        size = 1 + varint_size(delta) + varint_size(number) + framed_size(key) + framed_size(value) + headers_size
+        length = <uint64_t>size << 1
+        size += varint_size(length)
+        if place.end + size > self.safe_end and not self.admit(place.end, place.count, size):
             return NULL
-        delta = zigzag(time_ms - self.first_time_ms) if self.count else 0
-        number = zigzag(self.count)
-        key_length = zigzag(key_size)
-        value_length = zigzag(value_size)
-        body = (
-            1 + varint_size(delta) + varint_size(number) + varint_size(key_length) + varint_size(value_length)
-            + (key_size if key_size > 0 else 0) + (value_size if value_size > 0 else 0) + headers_size
-        )
-        length = zigzag(body)
-        whole = varint_size(length) + body
-        if whole > RECORD_BYTES_MAX:
-            self.refusal = TOO_LARGE
-            return NULL
-        if self.count and HEADER_BYTES + self.end + whole > self.bytes_max:
-            self.refusal = FULL
-            return NULL
-        if self.views:
-            self.refusal = HELD
-            return NULL
-        if self.end + whole > self.capacity and not self.room(whole):
-            self.refusal = NO_MEMORY
-            return NULL
-        at = write_varint(self.data + self.end, length)
+        at = write_varint(self.data + place.end, length)
         at[0] = 0
         at = write_varint(at + 1, delta)
         at = write_varint(at, number)
-        at = write_varint(at, key_length)
-        if key_size > 0:
-            memcpy(at, key, key_size)
-            at += key_size
-        at = write_varint(at, value_length)
-        if value_size > 0:
-            memcpy(at, value, value_size)
-            at += value_size
-        self.note(whole, time_ms)
+        at = write_string(at, key)
+        at = write_string(at, value)
+        place.end += size
+        place.count += 1
+        place.min_time_ms = min(place.min_time_ms, time_ms)
+        place.max_time_ms = max(place.max_time_ms, time_ms)
         return at
 
-    cdef inline void note(self, Py_ssize_t size, int64_t time_ms) noexcept nogil:
-        self.end += size
-        self.count += 1
-        if self.count == 1:
-            self.first_time_ms = self.min_time_ms = self.max_time_ms = time_ms
-        elif time_ms > self.max_time_ms:
-            self.max_time_ms = time_ms
-        elif time_ms < self.min_time_ms:
-            self.min_time_ms = time_ms
+    @cython.final
+    cdef bint admit(self, Py_ssize_t end, int count, Py_ssize_t size) noexcept nogil:
+        """Whether a record of this size can be taken; makes room for it, or sets `refusal`."""
+        self.refusal = NONE
+        if size > RECORD_BYTES_MAX:
+            self.refusal = TOO_LARGE
+        elif count and HEADER_BYTES + end + size > self.bytes_max:
+            self.refusal = FULL
+        elif self.views:
+            self.refusal = HELD
+        elif not self.room(end + size):
+            self.refusal = NO_MEMORY
+        return self.refusal == NONE
 
-    cdef bint room(self, Py_ssize_t more) noexcept nogil:
-        """Make room for `more` bytes; doubling, but not past the limit of the batch unless this message needs it."""
-        cdef Py_ssize_t wanted = self.end + more
-        cdef Py_ssize_t capacity = self.capacity
+    @cython.final
+    cdef bint room(self, Py_ssize_t wanted) noexcept nogil:
+        """Make room for so many bytes; doubling, but not past the limit of the batch unless this message needs it."""
+        cdef Py_ssize_t capacity
         cdef uint8_t* data
-        if wanted <= capacity:
+        if wanted <= self.capacity:
             return True
-        capacity = max(2 * capacity, <Py_ssize_t>FIRST_CAPACITY)
+        capacity = max(2 * self.capacity, <Py_ssize_t>FIRST_CAPACITY)
         capacity = max(min(capacity, self.bytes_max), wanted)
         data = <uint8_t*>realloc(self.data, capacity)
         if data == NULL:
             return False
         self.data = data
         self.capacity = capacity
+        self.set_safe_end()
         return True
+
+    @cython.final
+    cdef void set_safe_end(self) noexcept nogil:
+        self.safe_end = 0 if self.views else min(self.capacity, self.bytes_max - HEADER_BYTES, RECORD_BYTES_MAX)
+
+
+cdef inline int64_t time_of(event_time_ms) except -2:
+    """An event time; the plain twin's check, called only where it will not pass, tells what is wrong with it."""
+    cdef int64_t time_ms = plain_time(event_time_ms)
+    return time_ms if time_ms != -2 else checked_time(event_time_ms)
+
+
+cdef inline int64_t plain_time(event_time_ms) noexcept:
+    """An event time, or -2 for what the plain twin must judge."""
+    cdef int overflow = 0
+    cdef int64_t time_ms
+    if event_time_ms is NO_TIME:
+        return -1
+    if not PyLong_CheckExact(event_time_ms):
+        return -2
+    time_ms = PyLong_AsLongLongAndOverflow(event_time_ms, &overflow)
+    return time_ms if is_time(time_ms) and not overflow else -2
+
+
+cdef inline bint is_time(int64_t time_ms) noexcept nogil:
+    return time_ms >= -1 and time_ms < TIME_MS_MAX
+
+
+cdef inline bint is_plain(PyObject* data) noexcept:
+    return PyBytes_CheckExact(<object>data) or <object>data is None
+
+
+cdef inline Bytes bytes_of(PyObject* data) noexcept:
+    """Point at what is plain."""
+    if <object>data is None:
+        return Bytes(NULL, -1)
+    return Bytes(<const uint8_t*>PyBytes_AS_STRING(<object>data), PyBytes_GET_SIZE(<object>data))
+
+
+cdef inline Py_ssize_t point_at_items(Run* run, list values, keys, Py_ssize_t begin, Py_ssize_t stop) noexcept:
+    """Point at items from `begin` on; return how many there are before one that is not plain."""
+    cdef Py_ssize_t i, count = min(<Py_ssize_t>RUN, stop - begin)
+    cdef PyObject* data
+    for i in range(count):
+        data = item(<PyObject*>values, begin + i)
+        if not is_plain(data):
+            count = i
+            break
+        run.values[i] = bytes_of(data)
+    if run.has_keys:
+        for i in range(count):
+            data = item(<PyObject*>keys, begin + i)
+            if not is_plain(data):
+                count = i
+                break
+            run.keys[i] = bytes_of(data)
+    return count_timely(run, count)
+
+
+cdef inline Py_ssize_t point_at_strings(
+    Run* run, const Strings* values, const Strings* keys, Py_ssize_t begin, Py_ssize_t stop
+) noexcept nogil:
+    """The same for strings of columns."""
+    cdef Py_ssize_t i, count = min(<Py_ssize_t>RUN, stop - begin)
+    for i in range(count):
+        run.values[i] = string_at(values, begin + i)
+    if run.has_keys:
+        for i in range(count):
+            run.keys[i] = string_at(keys, begin + i)
+    return count_timely(run, count)
+
+
+cdef inline Py_ssize_t count_timely(const Run* run, Py_ssize_t count) noexcept nogil:
+    """How many messages there are before one whose event time no log can hold."""
+    cdef Py_ssize_t i
+    if run.times == NULL:
+        return count if is_time(run.time_ms) else 0
+    for i in range(count):
+        if not is_time(run.times[i]):
+            return i
+    return count
+
+
+cdef inline PyObject* item(PyObject* items, Py_ssize_t i) noexcept:
+    """Item i of a list, borrowed; None where there is no list, and past the end of one that foreign code cut."""
+    if <object>items is None or i >= PyList_GET_SIZE(items):
+        return <PyObject*>None
+    return PyList_GET_ITEM(items, i)
 
 
 cdef inline uint64_t zigzag(int64_t number) noexcept nogil:
     return (<uint64_t>number << 1) ^ <uint64_t>(number >> 63)
 
 
+cdef inline int varint_size(uint64_t zigzag) noexcept nogil:
+    return 1 if zigzag < 0x80 else 2 if zigzag < 0x4000 else long_varint_size(zigzag)
+
+
+cdef int long_varint_size(uint64_t rest) noexcept nogil:
+    cdef int size = 1
+    while rest > 0x7F:
+        rest >>= 7
+        size += 1
+    return size
+
+
+cdef inline Py_ssize_t framed_size(Bytes string) noexcept nogil:
+    """Size of a string behind its length."""
+    return varint_size(<uint64_t>string.size << 1) + string.size if string.size >= 0 else 1
+
+
 cdef inline uint8_t* write_varint(uint8_t* at, uint64_t rest) noexcept nogil:
+    if rest < 0x80:
+        at[0] = <uint8_t>rest
+        return at + 1
+    if rest < 0x4000:
+        at[0] = <uint8_t>(rest | 0x80)
+        at[1] = <uint8_t>(rest >> 7)
+        return at + 2
+    return write_long_varint(at, rest)
+
+
+cdef uint8_t* write_long_varint(uint8_t* at, uint64_t rest) noexcept nogil:
     while rest > 0x7F:
         at[0] = <uint8_t>(rest | 0x80)
         at += 1
@@ -407,55 +581,80 @@ cdef inline uint8_t* write_varint(uint8_t* at, uint64_t rest) noexcept nogil:
     return at + 1
 
 
-cdef Py_ssize_t measure_pairs(properties, Pair* pairs, int* count) noexcept:
+cdef inline uint8_t* write_string(uint8_t* at, Bytes string) noexcept nogil:
+    """A string behind its length."""
+    if string.size < 0:
+        at[0] = 1
+        return at + 1
+    return copy(write_varint(at, <uint64_t>string.size << 1), string.data, string.size)
+
+
+cdef inline uint8_t* copy(uint8_t* to, const void* data, Py_ssize_t size) noexcept nogil:
+    """Copy and return the end. A short string goes in two moves that may overlap: a call costs more than its bytes."""
+    cdef const uint8_t* source = <const uint8_t*>data
+    if size >= 8:
+        if size > 32:
+            memcpy(to, source, size)
+        elif size >= 16:
+            memcpy(to, source, 16)
+            memcpy(to + size - 16, source + size - 16, 16)
+        else:
+            memcpy(to, source, 8)
+            memcpy(to + size - 8, source + size - 8, 8)
+    elif size >= 4:
+        memcpy(to, source, 4)
+        memcpy(to + size - 4, source + size - 4, 4)
+    elif size > 0:
+        to[0] = source[0]
+        to[size >> 1] = source[size >> 1]
+        to[size - 1] = source[size - 1]
+    return to + size
+
+
+cdef inline Py_ssize_t measure_pairs(properties, Pair* pairs, int* count) noexcept:
     """Point at the names and values of a dict and return their framed size; -1: leave it to the plain twin."""
+    count[0] = 0
+    if properties is None:
+        return 1
+    if not PyDict_CheckExact(properties) or len(<dict>properties) > STACK_PAIRS:
+        return -1
+    return measure_dict(<dict>properties, pairs, count)
+
+
+cdef Py_ssize_t measure_dict(dict properties, Pair* pairs, int* count) noexcept:
     cdef PyObject* name
     cdef PyObject* value
     cdef Py_ssize_t position = 0, size = 0
     cdef Pair* pair = pairs
-    if not PyDict_CheckExact(properties) or len(<dict>properties) > STACK_PAIRS:
-        return -1
     while PyDict_Next(properties, &position, &name, &value):
-        if not PyUnicode_Check(<object>name):
+        if not PyUnicode_Check(<object>name) or not point_at_text(&pair.name, name):
             return -1
-        pair.name = PyUnicode_AsUTF8AndSize(name, &pair.name_size)
-        if pair.name == NULL:
-            PyErr_Clear()
+        if is_plain(value):
+            pair.value = bytes_of(value)
+        elif not PyUnicode_Check(<object>value) or not point_at_text(&pair.value, value):
             return -1
-        if PyUnicode_Check(<object>value):
-            pair.value = PyUnicode_AsUTF8AndSize(value, &pair.value_size)
-            if pair.value == NULL:
-                PyErr_Clear()
-                return -1
-        elif PyBytes_Check(<object>value):
-            pair.value = PyBytes_AS_STRING(<object>value)
-            pair.value_size = PyBytes_GET_SIZE(<object>value)
-        elif <object>value is None:
-            pair.value = NULL
-            pair.value_size = -1
-        else:
-            return -1
-        size += varint_size(zigzag(pair.name_size)) + pair.name_size
-        size += varint_size(zigzag(pair.value_size)) + max(pair.value_size, <Py_ssize_t>0)
+        size += framed_size(pair.name) + framed_size(pair.value)
         pair += 1
     count[0] = <int>(pair - pairs)
-    return size + varint_size(zigzag(count[0]))
+    return size + varint_size(<uint64_t>count[0] << 1)
 
 
-cdef inline uint8_t* write_string(uint8_t* at, const void* data, Py_ssize_t size) noexcept nogil:
-    at = write_varint(at, zigzag(size))
-    if size > 0:
-        memcpy(at, data, size)
-        at += size
-    return at
+cdef inline bint point_at_text(Bytes* string, PyObject* text) noexcept:
+    """Point at a text's UTF-8, which the text itself keeps; False when it has none."""
+    if PyUnicode_IS_COMPACT_ASCII(text):
+        string[0] = Bytes(<const uint8_t*>PyUnicode_DATA(text), PyUnicode_GET_LENGTH(text))
+        return True
+    string.data = <const uint8_t*>PyUnicode_AsUTF8AndSize(text, &string.size)
+    if string.data == NULL:
+        PyErr_Clear()
+    return string.data != NULL
 
 
-cdef inline void write_pairs(uint8_t* at, Pair* pairs, int count) noexcept nogil:
+cdef inline void write_pairs(uint8_t* at, const Pair* pairs, int count) noexcept nogil:
     cdef int i
-    at = write_varint(at, zigzag(count))
+    at = write_varint(at, <uint64_t>count << 1)
     for i in range(count):
-        at = write_string(at, pairs[i].name, pairs[i].name_size)
-        at = write_string(at, pairs[i].value, pairs[i].value_size)
+        at = write_string(write_string(at, pairs[i].name), pairs[i].value)
 
 
 cdef Strings strings_of(column) except *:
@@ -491,27 +690,27 @@ cdef inline Py_ssize_t string_size(const Strings* strings, Py_ssize_t i) noexcep
     return strings.offsets[i + 1] - strings.offsets[i] if is_valid(strings, i) else -1
 
 
+cdef inline Bytes string_at(const Strings* strings, Py_ssize_t i) noexcept nogil:
+    return Bytes(strings.data + strings.offsets[i], string_size(strings, i))
+
+
 cdef Py_ssize_t framed_pairs_size(
     const Strings* pairs, const Strings* names, const Strings* contents, Py_ssize_t i
 ) noexcept nogil:
-    cdef Py_ssize_t pair, size, whole, count = max(string_size(pairs, i), <Py_ssize_t>0)
-    whole = varint_size(zigzag(count))
+    cdef Py_ssize_t pair, count = max(string_size(pairs, i), <Py_ssize_t>0)
+    cdef Py_ssize_t size = varint_size(<uint64_t>count << 1)
     for pair in range(pairs.offsets[i], pairs.offsets[i] + count):
-        size = string_size(names, pair)
-        whole += varint_size(zigzag(size)) + size
-        size = string_size(contents, pair)
-        whole += varint_size(zigzag(size)) + max(size, <Py_ssize_t>0)
-    return whole
+        size += framed_size(string_at(names, pair)) + framed_size(string_at(contents, pair))
+    return size
 
 
 cdef void frame_pairs(
     uint8_t* at, const Strings* pairs, const Strings* names, const Strings* contents, Py_ssize_t i
 ) noexcept nogil:
     cdef Py_ssize_t pair, count = max(string_size(pairs, i), <Py_ssize_t>0)
-    at = write_varint(at, zigzag(count))
+    at = write_varint(at, <uint64_t>count << 1)
     for pair in range(pairs.offsets[i], pairs.offsets[i] + count):
-        at = write_string(at, names.data + names.offsets[pair], string_size(names, pair))
-        at = write_string(at, contents.data + contents.offsets[pair], string_size(contents, pair))
+        at = write_string(write_string(at, string_at(names, pair)), string_at(contents, pair))
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -650,12 +849,13 @@ cdef inline int64_t take_varint(const uint8_t** at) noexcept nogil:
     if raw < 0x80:
         return <int64_t>(raw >> 1) ^ -<int64_t>(raw & 1)
     raw &= 0x7F
-    while True:
+    while at[0][0] & 0x80:
         raw |= <uint64_t>(at[0][0] & 0x7F) << shift
         shift += 7
         at[0] += 1
-        if at[0][-1] < 0x80:
-            return <int64_t>(raw >> 1) ^ -<int64_t>(raw & 1)
+    raw |= <uint64_t>at[0][0] << shift
+    at[0] += 1
+    return <int64_t>(raw >> 1) ^ -<int64_t>(raw & 1)
 
 
 cdef inline const uint8_t* take_string(const uint8_t* at, Target* target, Py_ssize_t i) noexcept nogil:

@@ -9,9 +9,10 @@ Runs on: the thread that calls; a lane that is shared between threads holds its 
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from itertools import pairwise, repeat
-from typing import NoReturn
+from typing import NoReturn, SupportsIndex
 
 import numpy as np
 
@@ -58,10 +59,11 @@ class RecordBuffer:
     ) -> int:
         """Frame one message and return its index, or -1 when there is no room for it."""
         self._check_open()
+        value, key = _bytes("value", value), _bytes("key", key)
+        if type(event_time_ms) is not int or not -1 <= event_time_ms < TIME_MS_MAX:
+            event_time_ms = checked_time(event_time_ms)
         headers = frame_properties(properties) if properties else NO_HEADERS
-        if not self._frame(_bytes("value", value), _bytes("key", key), headers, event_time_ms):
-            return -1
-        return self.count - 1
+        return self.count - 1 if self._frame(value, key, headers, event_time_ms) else -1
 
     def extend_list(
         self,
@@ -81,10 +83,11 @@ class RecordBuffer:
         stop = len(values)
         try:
             for i in range(start, stop):
+                value = _bytes("value", values[i])
+                key = None if keys is None else _bytes("key", keys[i])
+                time_ms = checked_time(times_ms if isinstance(times_ms, int) else times_ms[i])
                 headers = common if properties is None else frame_properties(properties[i])
-                time_ms = times_ms if isinstance(times_ms, int) else int(times_ms[i])
-                key = None if keys is None else keys[i]
-                if not self._frame(_bytes("value", values[i]), _bytes("key", key), headers, time_ms):
+                if not self._frame(value, key, headers, time_ms):
                     return i - start
         except BaseException:
             self._rewind(before)
@@ -107,7 +110,7 @@ class RecordBuffer:
                 columns.times_ms[start:stop].tolist(),
                 strict=False,
             ):
-                if not self._frame(value, key, framed, time_ms):
+                if not self._frame(value, key, framed, checked_time(time_ms)):
                     break
                 taken += 1
         except BaseException:
@@ -143,8 +146,6 @@ class RecordBuffer:
             raise_sealed()
 
     def _frame(self, value: bytes | None, key: bytes | None, headers: bytes, time_ms: int) -> bool:
-        if not -1 <= time_ms < TIME_MS_MAX:
-            raise_time(time_ms)
         index = self.count
         delta = time_ms - self.first_time_ms if index else 0
         body = (
@@ -225,9 +226,15 @@ def raise_sealed() -> NoReturn:
     raise BatchStateError("the batch is sealed and takes no more messages; clear it or open another")
 
 
-def raise_time(time_ms: int) -> NoReturn:
-    """An event time that no log can hold."""
-    raise MessageError(f"event_time_ms: expected -1 (none) to {TIME_MS_MAX - 1}, found {time_ms}")
+def checked_time(time_ms: SupportsIndex) -> int:
+    """An event time that a log can hold."""
+    try:
+        number = operator.index(time_ms)
+    except TypeError as error:
+        raise MessageError(f"event_time_ms: expected an int, found {type(time_ms).__name__}") from error
+    if not -1 <= number < TIME_MS_MAX:
+        raise MessageError(f"event_time_ms: expected -1 (none) to {TIME_MS_MAX - 1}, found {number}")
+    return number
 
 
 def raise_too_large() -> NoReturn:

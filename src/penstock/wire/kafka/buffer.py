@@ -9,28 +9,26 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from penstock.errors import BatchStateError, MessageError
 from penstock.message import Properties
-from penstock.wire.columns import BufferColumns, Int64s, from_arrow, is_arrow
-from penstock.wire.compression import Codec, compress
+from penstock.wire.columns import BufferColumns, from_arrow, is_arrow, times_of
+from penstock.wire.compression import Codec, check_level, compress
 from penstock.wire.entry import NO_CLAIM, UNSTAMPED, Buffer, PropertyClaim, Stamp
+from penstock.wire.kafka.batch import checked_time
 from penstock.wire.kafka.checksum import batch_checksum
 from penstock.wire.kafka.claim import frame_claim
 from penstock.wire.kafka.framing import NO_HEADERS, frame_properties
 from penstock.wire.kafka.header import NO_LEADER_EPOCH
 from penstock.wire.kafka.kernel import RecordBuffer
 from penstock.wire.kafka.layout import (
-    BATCH_HEADER,
     BATCH_HEADER_BYTES,
-    CHECKED_AT,
+    CHECKED_PART,
     CLAIM,
     CODEC_NUMBERS,
-    CRC_AT,
     LENGTH_END,
     MAGIC,
     TRANSACTIONAL,
+    UNCHECKED_PART,
 )
 
 
@@ -64,14 +62,19 @@ class BatchBuffer(RecordBuffer):
         arrays turns them into `BufferColumns` once, with `wire.columns.from_arrow`. One mapping holds for all messages.
         """
         common = NO_HEADERS
-        if isinstance(properties, Mapping):
+        if isinstance(event_times_ms, int):
+            event_times_ms = checked_time(event_times_ms)
+        if properties is not None and isinstance(properties, Mapping):
             common, properties = frame_properties(properties), None
         if is_arrow(values):
             values = from_arrow(values, keys, properties, event_times_ms)
+        if not 0 <= start <= len(values):
+            raise MessageError(f"start: expected 0 to {len(values)}, found {start}")
         if isinstance(values, BufferColumns):
             return self.extend_columns(values, common, start)
         _check_lengths(values, keys, properties)
-        return self.extend_list(values, keys, properties, _times(event_times_ms, len(values)), common, start)
+        times_ms = event_times_ms if isinstance(event_times_ms, int) else times_of(event_times_ms, len(values))
+        return self.extend_list(values, keys, properties, times_ms, common, start)
 
     def seal(self, codec: Codec = Codec.NONE, level: int | None = None, claim: PropertyClaim = NO_CLAIM) -> None:
         """Compress the records, the claim with the first of them; no message can follow."""
@@ -79,6 +82,7 @@ class BatchBuffer(RecordBuffer):
             raise BatchStateError("the batch is sealed already")
         if not self.count:
             raise BatchStateError("the batch is empty; there is nothing to seal")
+        check_level(codec, level)
         header = frame_claim(claim)
         if header:
             self.insert_header(header)
@@ -91,14 +95,15 @@ class BatchBuffer(RecordBuffer):
         if not self.sealed:
             raise BatchStateError("the batch is still open; seal it before it is stamped")
         payload = self.records() if self._compressed is None else self._compressed
-        header = (
-            *(0, BATCH_HEADER_BYTES - LENGTH_END + len(payload), NO_LEADER_EPOCH, MAGIC),
-            *(0, self._attributes | TRANSACTIONAL * stamp.transactional, self.count - 1),
-            *(self.first_time_ms, self.max_time_ms, stamp.producer, stamp.epoch, stamp.sequence, self.count),
+        producer, epoch, sequence, transactional = stamp
+        attributes = self._attributes | TRANSACTIONAL * transactional
+        count = self.count
+        checked = CHECKED_PART.pack(
+            *(attributes, count - 1, self.first_time_ms, self.max_time_ms, producer, epoch, sequence, count)
         )
-        head = bytearray(BATCH_HEADER.pack(*header))
-        head[CRC_AT:CHECKED_AT] = batch_checksum(head[CHECKED_AT:], payload).to_bytes(4, "big")
-        return bytes(head), payload
+        length = BATCH_HEADER_BYTES - LENGTH_END + len(payload)
+        crc = batch_checksum(checked, payload)
+        return UNCHECKED_PART.pack(0, length, NO_LEADER_EPOCH, MAGIC, crc) + checked, payload
 
     def clear(self) -> None:
         """Open it anew, keeping its memory; BufferError while somebody still holds its bytes."""
@@ -110,12 +115,3 @@ def _check_lengths(values: Sequence[object], keys: Any, properties: Any) -> None
     for field, others in (("keys", keys), ("properties", properties)):
         if others is not None and len(others) != len(values):
             raise MessageError(f"{field}: expected {len(values)} of them, one for each value, found {len(others)}")
-
-
-def _times(times: Any, count: int) -> int | Int64s:
-    if isinstance(times, int):
-        return times
-    numbers = np.ascontiguousarray(times, np.int64)
-    if len(numbers) != count:
-        raise MessageError(f"event times: expected {count} of them, one for each value, found {len(numbers)}")
-    return numbers

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import json
 
+from penstock.errors import DecodeError
 from penstock.wire.compression import Codec, decompress_start
 from penstock.wire.entry import NO_CLAIM, PropertyClaim
 from penstock.wire.kafka.framing import first_header, frame_header, record_size
@@ -42,14 +43,17 @@ def frame_claim(claim: PropertyClaim) -> bytes:
 
 def read_claim(codec: Codec, payload: memoryview, bytes_max: int) -> PropertyClaim:
     """The claim of a batch whose bit is set, from no more of the payload than its first compressed block."""
-    start = _start(codec, payload, FIRST_LOOK_BYTES, bytes_max)
-    whole = record_size(start)
-    if whole > len(start):
-        start = _start(codec, payload, min(whole, bytes_max), bytes_max)
-    found = first_header(start)
-    if found is None or found[0] != NAME.encode() or found[1] is None:
+    try:
+        start = _start(codec, payload, FIRST_LOOK_BYTES, bytes_max)
+        whole = record_size(start)
+        if whole > len(start):
+            start = _start(codec, payload, min(whole, bytes_max), bytes_max)
+    except DecodeError:
         return NO_CLAIM
-    return _parse(found[1])
+    name, text = first_header(start) or (None, None)
+    if name != NAME.encode() or text is None or len(text) > CLAIM_BYTES_MAX:
+        return NO_CLAIM
+    return _parse(text)
 
 
 def _start(codec: Codec, payload: memoryview, wanted: int, bytes_max: int) -> memoryview:
@@ -59,11 +63,17 @@ def _start(codec: Codec, payload: memoryview, wanted: int, bytes_max: int) -> me
 def _parse(text: bytes) -> PropertyClaim:
     try:
         said = json.loads(text)
-        same = {str(name): _value(value) for name, value in said.get("same", {}).items()}
-        listed = {str(name): frozenset(map(_value, values)) for name, values in said.get("listed", {}).items()}
+        same = {name: _value(value) for name, value in said.get("same", {}).items()}
+        listed = {name: _values(values) for name, values in said.get("listed", {}).items()}
     except (ValueError, AttributeError, TypeError, RecursionError):
         return NO_CLAIM
     return PropertyClaim(same, listed)
+
+
+def _values(values: object) -> frozenset[str | None]:
+    if isinstance(values, list):
+        return frozenset(map(_value, values))
+    raise TypeError
 
 
 def _value(value: object) -> str | None:

@@ -47,7 +47,8 @@ def frame_properties(properties: Properties | None) -> bytes:
         return NO_HEADERS
     if type(properties) is not dict and not isinstance(properties, Mapping):
         raise MessageError(f"properties: expected a mapping of names to values, found {type(properties).__name__}")
-    return varint(len(properties)) + b"".join([frame_header(name, value) for name, value in properties.items()])
+    headers = [frame_header(name, value) for name, value in properties.items()]
+    return varint(len(headers)) + b"".join(headers)
 
 
 def frame_header(name: str, value: PropertyValue) -> bytes:

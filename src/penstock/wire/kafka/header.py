@@ -35,7 +35,7 @@ from penstock.wire.kafka.layout import (
 DECOMPRESSED_BYTES_MAX = 128 << 20
 NO_LEADER_EPOCH = -1
 
-_SPLIT = struct.Struct(">8xi4xb")
+_SPLIT = struct.Struct(">8xi4xB")
 
 
 class BatchHeader(NamedTuple):
@@ -97,6 +97,8 @@ def parse_header(entry: Buffer) -> BatchHeader:
         raise UnsupportedError(
             CHECKED_AT, "attributes", f"flag bits within {KNOWN_BITS:#06x}", f"{attributes & ~KNOWN_BITS:#06x}"
         )
+    if header.last_offset_delta < 0:
+        raise DecodeError(23, "last offset delta", "0 or more", header.last_offset_delta)
     if not 0 <= header.count <= header.last_offset_delta + 1:
         raise DecodeError(57, "records count", f"0 to {header.last_offset_delta + 1}", header.count)
     most = (size - BATCH_HEADER_BYTES) // RECORD_BYTES_MIN
@@ -147,14 +149,15 @@ def verify(entry: Buffer) -> BatchHeader:
 def rewrite_header(entry: Buffer, stamp: Stamp) -> tuple[bytes, memoryview]:
     """A stored batch as a new one to be produced: a fresh header, and the payload as it is, uncopied.
 
-    Base offset 0, no leader epoch, the stamp's producer, epoch, sequence and transactional flag; codec, time type and
-    claim stay, a delete horizon goes. The checksum follows the change of the header: a damaged payload stays damaged.
+    Base offset 0, no leader epoch, the stamp's producer, epoch, sequence and transactional flag; codec and claim stay, a
+    delete horizon goes. So does log-append time, which brokers refuse from a producer: the records show their senders'
+    times again. The checksum follows the change of the header: a damaged payload stays damaged.
     """
     old = parse_header(entry)
     if old.attributes & CONTROL:
         raise UnsupportedError(CHECKED_AT, "attributes", "a batch of messages", "a control batch")
     view = memoryview(entry).toreadonly()
-    attributes = old.attributes & (CODEC_BITS | LOG_APPEND_TIME | CLAIM) | TRANSACTIONAL * stamp.transactional
+    attributes = old.attributes & (CODEC_BITS | CLAIM) | TRANSACTIONAL * stamp.transactional
     new = old._replace(
         base_offset=0,
         leader_epoch=NO_LEADER_EPOCH,

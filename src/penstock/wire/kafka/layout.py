@@ -47,7 +47,9 @@ import struct
 
 from penstock.wire.compression import Codec
 
-BATCH_HEADER = struct.Struct(">qiibIhiqqqhii")
+UNCHECKED_PART = struct.Struct(">qiibI")  # up to the crc
+CHECKED_PART = struct.Struct(">hiqqqhii")  # what follows it
+BATCH_HEADER = struct.Struct(UNCHECKED_PART.format + CHECKED_PART.format[1:])
 BATCH_HEADER_BYTES = 61
 LENGTH_END = 12
 MAGIC_AT = 16
