@@ -14,14 +14,16 @@ LOCKS: dict[str, list[str]] = {
     "run": ["pyproject.toml", "requirements/build.in"],
     "spark": ["pyproject.toml", "--extra", "spark"],
     "java": ["requirements/java.in"],
+    "spark-connector": ["requirements/spark-connector.in"],
 }
+APART = ("dev", "java", "spark-connector")  # not bound to the versions of the first
 
 
 def main() -> int:
     """Write every lock, the largest first, the others constrained by it."""
     for name, inputs in LOCKS.items():
         target = ROOT / "requirements" / f"{name}.txt"
-        constraint = [] if name in ("dev", "java") else ["--constraint", "requirements/dev.txt"]
+        constraint = [] if name in APART else ["--constraint", "requirements/dev.txt"]
         command = [
             *(sys.executable, "-m", "uv", "pip", "compile", "--quiet", *inputs, *constraint),
             *("--universal", "--python-version", "3.11", "--generate-hashes", "--no-emit-index-url", "--no-header"),

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from brokers.kafka import KafkaCluster
-
 from tests.vectors.kafka import vector
 from tests.vectors.kafka.cases import CASES, CODECS, COMPACTED_CASES, HEADERS, LARGE, NOTHING, PLAIN, TIMES, Case, Sent
 from tests.vectors.kafka.official import consume, dump_segments, kafka_version

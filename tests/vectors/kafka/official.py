@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import confluent_kafka
-from brokers.kafka import KafkaCluster
-from brokers.runtime import find_java
 
 from brokers import jars, jvm
+from brokers.kafka import KafkaCluster
+from brokers.runtime import find_java
 from tests.vectors.kafka.cases import Sent
 from tests.vectors.kafka.vector import Batch
 

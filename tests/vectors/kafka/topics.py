@@ -6,9 +6,10 @@ import time
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
-from brokers.kafka import KafkaCluster
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
+
+from brokers.kafka import KafkaCluster
 
 SEGMENT_MS = 60_000
 LOG_APPEND_TIME = {"message.timestamp.type": "LogAppendTime"}

@@ -12,8 +12,8 @@ from types import MappingProxyType
 
 import aiokafka
 import pytest
-from brokers.kafka import KafkaCluster
 
+from brokers.kafka import KafkaCluster
 from penstock.wire.compression import Codec
 from penstock.wire.entry import NO_CLAIM, UNSTAMPED, EntryFlag, PropertyClaim
 from penstock.wire.kafka.claim import NAME

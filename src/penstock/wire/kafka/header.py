@@ -149,9 +149,9 @@ def verify(entry: Buffer) -> BatchHeader:
 def rewrite_header(entry: Buffer, stamp: Stamp) -> tuple[bytes, memoryview]:
     """A stored batch as a new one to be produced: a fresh header, and the payload as it is, uncopied.
 
-    Base offset 0, no leader epoch, the stamp's producer, epoch, sequence and transactional flag; codec and claim stay, a
-    delete horizon goes. So does log-append time, which brokers refuse from a producer: the records show their senders'
-    times again. The checksum follows the change of the header: a damaged payload stays damaged.
+    Base offset 0, no leader epoch, the stamp's producer, epoch, sequence and transactional flag; codec and claim stay,
+    a delete horizon goes. So does log-append time, which brokers refuse from a producer: the records show their
+    senders' times again. The checksum follows the change of the header: a damaged payload stays damaged.
     """
     old = parse_header(entry)
     if old.attributes & CONTROL:
