@@ -17,25 +17,32 @@ from crc32c import crc32c
 from penstock.wire.entry import Buffer
 
 POLYNOMIAL = 0x82F63B78  # reflected
+SMALL_BYTES = 65_536  # up to here, reading a payload twice costs less than the look-ups
 
 Table = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], tuple[int, ...]]
 
 
 def batch_checksum(head: Buffer, payload: Buffer) -> int:
     """The checksum over the checked part of a header and the payload after it."""
-    return int(crc32c(payload, crc32c(head)))
+    return crc32c(payload, crc32c(head))
 
 
-def patched_checksum(crc: int, old_head: bytes, new_head: bytes, following: int) -> int:
-    """The checksum after `old_head` became `new_head`, both followed by the same `following` bytes."""
-    difference = int(crc32c(old_head)) ^ int(crc32c(new_head))
+def patched_checksum(crc: int, old_head: Buffer, new_head: Buffer, payload: Buffer) -> int:
+    """The checksum after `old_head` became `new_head`, both followed by the same payload."""
+    if len(payload) <= SMALL_BYTES:
+        return crc ^ batch_checksum(old_head, payload) ^ batch_checksum(new_head, payload)
+    return crc ^ carried(crc32c(old_head) ^ crc32c(new_head), len(payload))
+
+
+def carried(difference: int, following: int) -> int:
+    """The difference of two checksums, carried over as many bytes that are the same in both."""
     bit = 0
     while following and difference:
         if following & 1:
             difference = _carry(_zero_bytes(bit), difference)
         following >>= 1
         bit += 1
-    return crc ^ difference
+    return difference
 
 
 @cache

@@ -158,18 +158,15 @@ def rewrite_header(entry: Buffer, stamp: Stamp) -> tuple[bytes, memoryview]:
         raise UnsupportedError(CHECKED_AT, "attributes", "a batch of messages", "a control batch")
     view = memoryview(entry).toreadonly()
     attributes = old.attributes & (CODEC_BITS | CLAIM) | TRANSACTIONAL * stamp.transactional
-    new = old._replace(
-        base_offset=0,
-        leader_epoch=NO_LEADER_EPOCH,
-        attributes=attributes,
-        producer_id=stamp.producer,
-        producer_epoch=stamp.epoch,
-        base_sequence=stamp.sequence,
+    payload = view[BATCH_HEADER_BYTES:]
+    header = bytearray(BATCH_HEADER_BYTES)
+    BATCH_HEADER.pack_into(
+        *(header, 0, 0, old.length, NO_LEADER_EPOCH, MAGIC, 0, attributes, old.last_offset_delta),
+        *(old.base_timestamp, old.max_timestamp, stamp.producer, stamp.epoch, stamp.sequence, old.count),
     )
-    old_head = bytes(view[CHECKED_AT:BATCH_HEADER_BYTES])
-    new_head = BATCH_HEADER.pack(*new)[CHECKED_AT:]
-    crc = patched_checksum(old.crc, old_head, new_head, len(view) - BATCH_HEADER_BYTES)
-    return BATCH_HEADER.pack(*new._replace(crc=crc)), view[BATCH_HEADER_BYTES:]
+    crc = patched_checksum(old.crc, view[CHECKED_AT:BATCH_HEADER_BYTES], header[CHECKED_AT:], payload)
+    header[CRC_AT:CHECKED_AT] = crc.to_bytes(4, "big")
+    return bytes(header), payload
 
 
 _FLAGS = (
