@@ -10,11 +10,16 @@ import os
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import settings
 
 from brokers import jars, process
 from brokers.errors import BrokerUnavailableError
 from brokers.kafka import KafkaCluster
 from brokers.runtime import find_java
+
+# The same examples in every run, however busy the machine.
+settings.register_profile("steady", deadline=None, derandomize=True)
+settings.load_profile("steady")
 
 UNAVAILABLE = "no real broker: "
 LEFT = pytest.StashKey[dict[int, str]]()

@@ -8,6 +8,7 @@
     ├── BatchStateError            a batch was asked for what its state forbids
     ├── BrokerError                a broker said no, or said nothing
     │   ├── ConnectionLostError    the connection ended before the answer came
+    │   │   └── NotSentError       and before the request had left
     │   ├── TimedOutError          no answer in time
     │   ├── ExpiredError           its time was over before it could be stored
     │   ├── UnresolvedError        what became of it cannot be found out any more
@@ -95,6 +96,12 @@ class ConnectionLostError(BrokerError):
     persisted = Persisted.MAYBE
 
 
+class NotSentError(ConnectionLostError):
+    """The request never left whole, so that no broker can have acted on it."""
+
+    persisted = Persisted.NO
+
+
 class TimedOutError(BrokerError):
     """No answer in time: what was asked may or may not have been done."""
 
@@ -179,8 +186,8 @@ class BatchTooLargeError(RefusedError):
 class DecodeError(PenstockError, ValueError):
     """Bytes that are not what they should be.
 
-    `offset` counts from the start of the bytes given to the decoder; inside a compressed payload it counts from the
-    start of the decompressed records, and `field` then begins with "record".
+    `offset` counts from the start of the bytes given to the decoder; where `field` begins with "record", from the start
+    of the records, decompressed if they were compressed.
     """
 
     def __init__(self, offset: int, field: str, expected: str, found: object) -> None:

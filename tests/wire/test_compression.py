@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import gzip
 import random
 import zlib
@@ -11,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.errors import ConfigError
+from penstock.errors import ConfigError, DecodeError
 from penstock.wire.compression import LEVELS, Codec, check_level, compress, decompress, decompress_start, lz4, zstd
 
 MB = 1 << 20
@@ -343,3 +344,21 @@ def test_the_start_of_a_gzip_member_may_need_many_pieces() -> None:
     inner = zlib.compressobj(6, zlib.DEFLATED, -15)
     body = inner.compress(b"late") + inner.flush()
     assert decompress_start(Codec.GZIP, padding + body, 4, LIMIT) == b"late"
+
+
+@pytest.mark.parametrize("codec", [Codec.LZ4, Codec.SNAPPY, Codec.GZIP, Codec.ZSTD])
+@pytest.mark.parametrize("wanted", [4096, 4097, 30_000, 200_000])
+def test_a_long_start_is_a_prefix_too(codec: Codec, wanted: int) -> None:
+    data = b"".join(b"line %d of a text that repeats itself\n" % (number % 1000) for number in range(20_000))
+    start = decompress_start(codec, compress(codec, data), wanted, 1 << 20)
+    assert len(start) >= min(wanted, 32_768)
+    assert data.startswith(start)
+
+
+@pytest.mark.parametrize("codec", [Codec.LZ4, Codec.SNAPPY])
+def test_a_long_start_of_damaged_blocks_is_an_error(codec: Codec) -> None:
+    data = compress(codec, bytes(range(256)) * 400)
+    for at in range(30, len(data), 97):
+        damaged = data[:at] + b"\xff\xff\xff" + data[at + 3 :]
+        with contextlib.suppress(DecodeError):
+            assert len(decompress_start(codec, damaged, 100_000, 1 << 20)) <= 102_400

@@ -23,6 +23,8 @@ PROPERTIES = pa.map_(pa.string(), pa.binary())
 PAIR = pa.struct([PROPERTIES.key_field, PROPERTIES.item_field])
 NO_PAIRS = pa.array([], PAIR)
 TIME = pa.timestamp("ms", tz="UTC")
+POSITION = pa.int64()
+BINARY = pa.binary()
 NO_BYTES: Bytes8 = np.empty(0, np.uint8)
 _ARROW = (pa.Array, pa.ChunkedArray)
 
@@ -84,7 +86,7 @@ def to_arrow(columns: BufferColumns) -> Columns:
     count = len(columns)
     positions = columns.positions if columns.positions is not None else np.arange(count, dtype=np.int64)
     return Columns(
-        position=_fixed(pa.int64(), positions),
+        position=_fixed(POSITION, positions),
         event_time=_fixed(TIME, columns.times_ms),
         key=_binary(columns.keys, count),
         value=_binary(columns.values, count),
@@ -126,8 +128,7 @@ def _fixed(kind: pa.DataType, numbers: Int64s) -> pa.Array:
     return pa.Array.from_buffers(kind, len(numbers), [None, pa.py_buffer(numbers)])
 
 
-def _binary(column: BinaryColumn | None, count: int, kind: pa.DataType | None = None) -> pa.Array:
-    kind = kind or pa.binary()
+def _binary(column: BinaryColumn | None, count: int, kind: pa.DataType = BINARY) -> pa.Array:
     if column is None:
         return pa.nulls(count, kind)
     validity = None if column.validity is None else pa.py_buffer(column.validity)
@@ -182,7 +183,7 @@ def _offsets(array: pa.Array, buffer: pa.Buffer | None, size: int) -> Int32s:
     if not buffer:
         return np.zeros(len(array) + 1, np.int32)
     offsets: Int32s = np.frombuffer(buffer, np.int32)[array.offset : array.offset + len(array) + 1]
-    if offsets[0] < 0 or offsets[-1] > size or bool(np.any(offsets[1:] < offsets[:-1])):
+    if offsets[0] < 0 or offsets[-1] > size or bool((offsets[1:] < offsets[:-1]).any()):
         raise MessageError(f"columns: expected offsets that rise to {size} at most; the Arrow array is not valid")
     return offsets
 

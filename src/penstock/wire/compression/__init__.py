@@ -117,9 +117,9 @@ def decompress(codec: Codec, data: Buffer, bytes_max: int) -> memoryview:
 def decompress_start(codec: Codec, data: Buffer, wanted: int, bytes_max: int) -> bytes:
     """Decompress the first `wanted` bytes of `data`, or fewer if its first block has no more.
 
-    What comes after the first block is not looked at, let alone checked. lz4 and snappy are walked in Python: quick for
-    the few hundred bytes of a first record, slow for many. Zstd cannot be opened in part, so all of its first block
-    is returned, up to 128 KB; if that is above `bytes_max`, it raises `LimitError`.
+    What comes after the first block is not looked at, let alone checked. A few KB of lz4 and snappy are walked in
+    Python, for more the first block is opened. Zstd cannot be opened in part, so all of its first block is returned, up
+    to 128 KB; if that is above `bytes_max`, it raises `LimitError`.
     """
     view = memoryview(data).cast("B")
     wanted = min(wanted, bytes_max)
@@ -129,7 +129,7 @@ def decompress_start(codec: Codec, data: Buffer, wanted: int, bytes_max: int) ->
         case Codec.GZIP:
             return gzip.decompress_start(view, wanted)
         case Codec.SNAPPY:
-            return snappy.decompress_start(view, wanted)
+            return snappy.decompress_start(view, wanted, bytes_max)
         case Codec.LZ4:
             return lz4.decompress_start(view, wanted)
         case Codec.ZSTD:

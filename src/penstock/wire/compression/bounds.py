@@ -12,6 +12,8 @@ from penstock.errors import DecodeError, LimitError
 # How cramjam's stream decoders say that the output buffer is full; the words are those of Rust's `WriteZero`.
 OUTPUT_FULL = "failed to write whole buffer"
 ZEROS = bytes(64 * 1024)
+# A start of up to so many bytes is walked in Python; for more the library is quicker, though it opens the whole block.
+WALK_BYTES_MAX = 4096
 
 
 def take(data: memoryview, at: int, size: int, field: str) -> memoryview:

@@ -30,7 +30,15 @@ from typing import NamedTuple
 import cramjam
 
 from penstock.errors import ChecksumError, DecodeError, UnsupportedError
-from penstock.wire.compression.bounds import append_match, check_limit, grow, stream_into, take, take_int
+from penstock.wire.compression.bounds import (
+    WALK_BYTES_MAX,
+    append_match,
+    check_limit,
+    grow,
+    stream_into,
+    take,
+    take_int,
+)
 
 LEVEL_DEFAULT = 1
 LEVEL_FAST_MAX = 1  # above it, lz4's medium (2) and high compression (3 to 12)
@@ -142,13 +150,19 @@ def decompress(data: memoryview, bytes_max: int) -> memoryview:
 
 
 def decompress_start(data: memoryview, wanted: int) -> bytes:
-    """Walk the sequences of the first block."""
+    """Walk the sequences of the first block for a few bytes, open it for many."""
     header = _header(data, 0)
     block = _block(data, header, header.blocks_at)
     if block is None:
         return b""
     content = data[block.at + SIZE_BYTES : block.end]
-    return bytes(content[:wanted]) if block.is_stored else _walk(content, block.at + SIZE_BYTES, wanted)
+    if block.is_stored:
+        return bytes(content[:wanted])
+    if wanted <= WALK_BYTES_MAX:
+        return _walk(content, block.at + SIZE_BYTES, wanted)
+    output = bytearray(block.size_likely(header))
+    size = _open_block(content, block, header, output, 0)
+    return bytes(memoryview(output)[: min(size, wanted)])
 
 
 def frame_start(block_code: int) -> bytes:

@@ -17,13 +17,14 @@ import struct
 import cramjam
 
 from penstock.errors import DecodeError, UnsupportedError
-from penstock.wire.compression.bounds import append_match, check_limit, take, take_int
+from penstock.wire.compression.bounds import WALK_BYTES_MAX, append_match, check_limit, take, take_int
 
 MAGIC = b"\x82SNAPPY\x00"
 VERSION = 1
 HEADER = MAGIC + struct.pack(">ii", VERSION, VERSION)
 CHUNK_BYTES_MAX = 32 * 1024
 VARINT_BYTES_MAX = 5
+EXPANSION_MAX = 22  # a match of 64 bytes takes three
 LITERAL = 0
 LITERAL_LENGTH_LONG = 60  # from here on, the tag says how many bytes hold the length
 
@@ -51,16 +52,21 @@ def decompress(data: memoryview, bytes_max: int) -> bytearray:
     return output
 
 
-def decompress_start(data: memoryview, wanted: int) -> bytes:
-    """Walk the elements of the first chunk."""
+def decompress_start(data: memoryview, wanted: int, bytes_max: int) -> bytes:
+    """Walk the elements of the first chunk for a few bytes, open it for many."""
     at, end = 0, len(data)
     if _is_header(data, 0):
         at = len(HEADER)
         if at == end:
             return b""
         at, end = _chunk(data, at)
-    size, at = _raw_length(data, at, end)
-    return _walk(data[:end], at, min(wanted, size))
+    size, elements_at = _raw_length(data, at, end)
+    if wanted <= WALK_BYTES_MAX or size > min(bytes_max, EXPANSION_MAX * (end - elements_at)):
+        return _walk(data[:end], elements_at, min(wanted, size))
+    output = bytearray(size)
+    with memoryview(output) as room:
+        _raw_into(data, at, end, room)
+        return bytes(room[:wanted])
 
 
 def _is_header(data: memoryview, at: int) -> bool:

@@ -8,7 +8,7 @@ held. Gathering first measures every field within the end of its record, and onl
 """
 
 cimport cython
-from cpython.buffer cimport PyBuffer_FillInfo
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_GET_SIZE
 from cpython.dict cimport PyDict_CheckExact, PyDict_Next
 from cpython.long cimport PyLong_AsLongLongAndOverflow, PyLong_CheckExact
@@ -41,12 +41,26 @@ cdef extern from "Python.h":
     Py_ssize_t PyList_GET_SIZE(PyObject*)
     void PyErr_Clear()
 
+cdef extern from *:
+    """
+    static inline void penstock_write_word(uint8_t* at, uint64_t word) {
+    #if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
+        word = __builtin_bswap64(word);
+    #endif
+        memcpy(at, &word, sizeof word);
+    }
+    """
+    void write_word "penstock_write_word"(uint8_t* at, uint64_t word) noexcept nogil  # its lowest byte first
+
 cdef Py_ssize_t HEADER_BYTES = layout.BATCH_HEADER_BYTES
 cdef Py_ssize_t RECORD_BYTES_MIN = layout.RECORD_BYTES_MIN
 cdef Py_ssize_t PAIR_BYTES_MIN = layout.HEADER_BYTES_MIN
 cdef int64_t RECORD_BYTES_MAX = layout.RECORD_BYTES_MAX
 cdef int64_t TIME_MS_MAX = _TIME_MS_MAX
 cdef object NO_TIME = -1
+cdef object INT64 = np.dtype(np.int64)
+cdef object INT32 = np.dtype(np.int32)
+cdef object UINT8 = np.dtype(np.uint8)
 
 cdef enum:
     STACK_PAIRS = 24
@@ -333,16 +347,17 @@ cdef class RecordBuffer:
     cdef Py_ssize_t frame_run(self, Place* current, const Run* run) noexcept nogil:
         """Frame these until one is not taken; return how many."""
         cdef Place place = current[0]  # a copy nobody else points at stays in registers
-        cdef Bytes key = Bytes(NULL, -1), headers = run.headers
+        cdef Bytes headers = run.headers
         cdef int64_t time_ms = run.time_ms
         cdef Py_ssize_t i = 0
         cdef uint8_t* at
         while i < run.count:
-            if run.has_keys:
-                key = run.keys[i]
             if run.times != NULL:
                 time_ms = run.times[i]
-            at = self.frame(&place, run.values[i], key, headers.size, time_ms)
+            if run.has_keys:
+                at = self.frame(&place, run.values[i], run.keys[i], headers.size, time_ms)
+            else:
+                at = self.frame_value(&place, run.values[i], headers.size, time_ms)
             if at == NULL:
                 break
             copy(at, headers.data, headers.size)
@@ -391,6 +406,34 @@ cdef class RecordBuffer:
             frame_pairs(at, pairs, names, contents, begin + i)
             i += 1
         return i
+
+    @cython.final
+    cdef inline uint8_t* frame_value(
+        self, Place* place, Bytes value, Py_ssize_t headers_size, int64_t time_ms
+    ) noexcept nogil:
+        """`frame` without a key. Most are of one shape, where the time takes one byte and all other numbers two."""
+        cdef uint64_t delta = zigzag(time_ms - place.first_time_ms)
+        cdef uint64_t number = <uint64_t>place.count << 1
+        cdef uint64_t value_length = <uint64_t>value.size << 1
+        cdef uint64_t length = value_length + (<uint64_t>(7 + headers_size) << 1)
+        cdef Py_ssize_t end = place.end + 2 + <Py_ssize_t>(length >> 1)
+        cdef Place other
+        cdef uint8_t* at
+        if not (
+            delta < 0x80 and takes_two(number) and takes_two(value_length) and takes_two(length) and end <= self.safe_end
+        ):
+            other = place[0]
+            at = self.frame(&other, value, Bytes(NULL, -1), headers_size, time_ms)
+            place[0] = other
+            return at
+        at = self.data + place.end
+        write_word(at, in_two(length) | delta << 24 | in_two(number) << 32 | <uint64_t>1 << 48 | in_two(value_length) << 56)
+        at[8] = <uint8_t>(value_length >> 7)
+        place.end = end
+        place.count += 1
+        place.min_time_ms = min(place.min_time_ms, time_ms)
+        place.max_time_ms = max(place.max_time_ms, time_ms)
+        return copy(at + 9, value.data, value.size)
 
     @cython.final
     cdef inline uint8_t* frame(
@@ -544,6 +587,15 @@ cdef inline uint64_t zigzag(int64_t number) noexcept nogil:
     return (<uint64_t>number << 1) ^ <uint64_t>(number >> 63)
 
 
+cdef inline bint takes_two(uint64_t number) noexcept nogil:
+    """Whether a varint of this number takes just two bytes."""
+    return number - 0x80 < 0x4000 - 0x80
+
+
+cdef inline uint64_t in_two(uint64_t number) noexcept nogil:
+    return (number & 0x7F) | 0x80 | number >> 7 << 8
+
+
 cdef inline int varint_size(uint64_t zigzag) noexcept nogil:
     return 1 if zigzag < 0x80 else 2 if zigzag < 0x4000 else long_varint_size(zigzag)
 
@@ -604,10 +656,11 @@ cdef inline uint8_t* copy(uint8_t* to, const void* data, Py_ssize_t size) noexce
     elif size >= 4:
         memcpy(to, source, 4)
         memcpy(to + size - 4, source + size - 4, 4)
-    elif size > 0:
+    elif size >= 2:
+        memcpy(to, source, 2)
+        memcpy(to + size - 2, source + size - 2, 2)
+    elif size == 1:
         to[0] = source[0]
-        to[size >> 1] = source[size >> 1]
-        to[size - 1] = source[size - 1]
     return to + size
 
 
@@ -768,53 +821,46 @@ cdef struct Target:
 
 def gather(payload, int count, int64_t base_offset, int64_t base_time_ms):
     """The fields of `count` records as columns; see the plain twin."""
-    cdef const uint8_t[::1] view = memoryview(payload).cast("B")
-    cdef const uint8_t* data = &view[0] if view.shape[0] else NULL
+    cdef Py_buffer view
+    PyObject_GetBuffer(payload, &view, PyBUF_SIMPLE)
+    try:
+        return gather_from(<const uint8_t*>view.buf, view.len, count, base_offset, base_time_ms)
+    finally:
+        PyBuffer_Release(&view)
+
+
+cdef gather_from(const uint8_t* data, Py_ssize_t size, int count, int64_t base_offset, int64_t base_time_ms):
     cdef Walk walk
     cdef Sizes sizes
-    begin_walk(&walk, data, view.shape[0])
+    cdef Target keys, values, names, contents
+    cdef int64_t* position_at
+    cdef int64_t* time_at
+    cdef int32_t* pair_ends = NULL
+    begin_walk(&walk, data, size)
     with nogil:
         measure(&walk, count, &sizes)
     if walk.fault.kind:
         raise_fault(&walk.fault, walk.record)
-    positions = np.empty(count, np.int64)
-    times = np.empty(count, np.int64)
-    keys = new_column(count, sizes.key_bytes, sizes.keys < count) if sizes.keys else None
-    values = new_column(count, sizes.value_bytes, sizes.values < count)
-    pairs = None
+    positions, times = np.empty(count, INT64), np.empty(count, INT64)
+    position_at, time_at = <int64_t*>memory_of(positions), <int64_t*>memory_of(times)
+    value_column = new_column(&values, count, sizes.value_bytes, sizes.values < count)
+    key_column = new_column(&keys, count, sizes.key_bytes, sizes.keys < count) if sizes.keys else None
+    pair_column = None
     if sizes.pairs:
-        pairs = MapColumn(
-            np.empty(count + 1, np.int32),
-            new_column(sizes.pairs, sizes.name_bytes, False),
-            new_column(sizes.pairs, sizes.content_bytes, sizes.contents < sizes.pairs),
-        )
-    columns = BufferColumns(times, values, keys, pairs, positions)
-    if count:
-        fill(data, count, base_offset, base_time_ms, columns)
-    return columns
-
-
-cdef fill(const uint8_t* data, int count, int64_t base_offset, int64_t base_time_ms, columns):
-    cdef int64_t[::1] positions = columns.positions
-    cdef int64_t[::1] times = columns.times_ms
-    cdef int32_t[::1] ends
-    cdef int32_t* pair_ends = NULL
-    cdef Target keys, values, names, contents
-    cdef bint has_keys = columns.keys is not None
-    values = target_of(columns.values)
-    if has_keys:
-        keys = target_of(columns.keys)
-    if columns.properties is not None:
-        ends = columns.properties.offsets
-        pair_ends = &ends[0]
+        ends = np.empty(count + 1, INT32)
+        pair_ends = <int32_t*>memory_of(ends)
         pair_ends[0] = 0
-        names = target_of(columns.properties.names)
-        contents = target_of(columns.properties.values)
+        pair_column = MapColumn(
+            ends,
+            new_column(&names, sizes.pairs, sizes.name_bytes, False),
+            new_column(&contents, sizes.pairs, sizes.content_bytes, sizes.contents < sizes.pairs),
+        )
     with nogil:
         copy_fields(
-            data, count, base_offset, base_time_ms, &positions[0], &times[0],
-            &keys if has_keys else NULL, &values, pair_ends, &names, &contents,
+            data, count, base_offset, base_time_ms, position_at, time_at,
+            &keys if sizes.keys else NULL, &values, pair_ends, &names, &contents,
         )
+    return BufferColumns(times, value_column, key_column, pair_column, positions)
 
 
 cdef void copy_fields(
@@ -867,34 +913,29 @@ cdef inline const uint8_t* take_string(const uint8_t* at, Target* target, Py_ssi
         return at
     if target.validity != NULL:
         target.validity[i >> 3] |= <uint8_t>(1 << (i & 7))
-    if size > 0:
-        memcpy(target.data + target.offsets[i], at, size)
+    copy(target.data + target.offsets[i], at, size)
     target.offsets[i + 1] = target.offsets[i] + <int32_t>size
     return at + size
 
 
-cdef new_column(Py_ssize_t count, Py_ssize_t size, bint with_nulls):
-    offsets = np.empty(count + 1, np.int32)
-    offsets[0] = 0
-    validity = np.zeros((count + 7) >> 3, np.uint8) if with_nulls else None
-    return BinaryColumn(offsets, np.empty(size, np.uint8) if size else NO_BYTES, validity)
+cdef new_column(Target* target, Py_ssize_t count, Py_ssize_t size, bint with_nulls):
+    """An empty column, and where its strings go."""
+    offsets = np.empty(count + 1, INT32)
+    data = np.empty(size, UINT8) if size else NO_BYTES
+    validity = np.zeros((count + 7) >> 3, UINT8) if with_nulls else None
+    target.offsets = <int32_t*>memory_of(offsets)
+    target.offsets[0] = 0
+    target.data = <uint8_t*>memory_of(data)
+    target.validity = <uint8_t*>memory_of(validity) if with_nulls else NULL
+    return BinaryColumn(offsets, data, validity)
 
 
-cdef Target target_of(column) except *:
-    cdef int32_t[::1] offsets = column.offsets
-    cdef uint8_t[::1] data
-    cdef uint8_t[::1] validity
-    cdef Target target
-    target.offsets = &offsets[0]
-    target.data = NULL
-    target.validity = NULL
-    if len(column.data):
-        data = column.data
-        target.data = &data[0]
-    if column.validity is not None:
-        validity = column.validity
-        target.validity = &validity[0]
-    return target
+cdef void* memory_of(array) except? NULL:
+    """Where an array that was just made has its items; valid as long as it lives."""
+    cdef Py_buffer view
+    PyObject_GetBuffer(array, &view, PyBUF_SIMPLE)
+    PyBuffer_Release(&view)
+    return view.buf
 
 
 cdef void measure(Walk* walk, int count, Sizes* sizes) noexcept nogil:

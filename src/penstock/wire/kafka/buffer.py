@@ -24,7 +24,7 @@ from penstock.wire.kafka.layout import (
     BATCH_HEADER_BYTES,
     CHECKED_PART,
     CLAIM,
-    CODEC_NUMBERS,
+    CODECS,
     LENGTH_END,
     MAGIC,
     TRANSACTIONAL,
@@ -72,7 +72,8 @@ class BatchBuffer(RecordBuffer):
             raise MessageError(f"start: expected 0 to {len(values)}, found {start}")
         if isinstance(values, BufferColumns):
             return self.extend_columns(values, common, start)
-        _check_lengths(values, keys, properties)
+        if keys is not None or properties is not None:
+            _check_lengths(values, keys, properties)
         times_ms = event_times_ms if isinstance(event_times_ms, int) else times_of(event_times_ms, len(values))
         return self.extend_list(values, keys, properties, times_ms, common, start)
 
@@ -83,10 +84,10 @@ class BatchBuffer(RecordBuffer):
         if not self.count:
             raise BatchStateError("the batch is empty; there is nothing to seal")
         check_level(codec, level)
-        header = frame_claim(claim)
+        header = b"" if claim is NO_CLAIM else frame_claim(claim)
         if header:
             self.insert_header(header)
-        self._attributes = CODEC_NUMBERS[codec] | CLAIM * bool(header)
+        self._attributes = CODECS.index(codec) | CLAIM * bool(header)
         self._compressed = None if codec is Codec.NONE else compress(codec, self.records(), level)
         self.sealed = True
 

@@ -119,7 +119,7 @@ def peek(entry: Buffer, bytes_max: int = DECOMPRESSED_BYTES_MAX) -> EntryHeader:
     claim = NO_CLAIM
     if attributes & CLAIM and header.count:
         claim = _claim(header, entry, bytes_max)
-    only_time = header.count == 1 or attributes & LOG_APPEND_TIME
+    only_time = attributes & LOG_APPEND_TIME or (header.count == 1 and header.base_timestamp == header.max_timestamp)
     return EntryHeader(
         header.count,
         len(entry),
