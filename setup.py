@@ -5,13 +5,12 @@ from setuptools import Extension, setup
 
 KERNEL = ["penstock.wire.kafka._batch"]
 
-setup(
-    ext_modules=cythonize(
-        [
-            Extension(name, [f"src/{name.replace('.', '/')}.pyx"], optional=True, extra_compile_args=["-O3"])
-            for name in KERNEL
-        ],
-        build_dir="build/cython",
-        language_level=3,
-    )
+extensions = cythonize(
+    [Extension(name, [f"src/{name.replace('.', '/')}.pyx"], extra_compile_args=["-O3"]) for name in KERNEL],
+    build_dir="build/cython",
+    language_level=3,
 )
+for extension in extensions:
+    extension.optional = True  # cythonize forgets it when it is given above
+
+setup(ext_modules=extensions)
