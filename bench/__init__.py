@@ -3,6 +3,7 @@
     timing     contestants run in turn, round after round; medians, and ratios within each round
     results    bars, tables, the sections of `RESULTS.md`
     micro      one process, no broker: framing, reading and rewriting batches
+    peers      other clients on real brokers
 
 `python -m bench` runs them all, `python -m bench micro` those whose names begin so.
 """

@@ -158,7 +158,7 @@ class KafkaCluster:
 
     def pause(self, node: int) -> None:
         """Freeze a node: its connections stay open and nothing answers."""
-        self._running[node].signal(signal.SIGSTOP)
+        self._running[node].freeze()
         self._paused.add(node)
 
     def resume(self, node: int) -> None:

@@ -11,6 +11,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -93,6 +94,15 @@ class Guarded:
         if self.wait(timeout_s) is None:
             raise BrokerError(f"process {self.pid} does not end though it was killed; look at its log {self.log}")
 
+    def freeze(self, timeout_s: float = 30.0) -> None:
+        """Stop the program where it is, and wait until all its threads stand still."""
+        self.signal(signal.SIGSTOP)
+        deadline = time.monotonic() + timeout_s
+        while self.running and not is_frozen(self.pid):
+            if time.monotonic() > deadline:
+                raise BrokerError(f"process {self.pid} does not stand still though it was stopped; is it being traced?")
+            time.sleep(0.005)
+
     def usage(self) -> Usage:
         """CPU seconds and memory of the program; zero once it has ended."""
         return usage(self.pid) if self.running else Usage(0.0, 0)
@@ -139,9 +149,15 @@ def start_ticks(pid: int) -> int | None:
     return int(fields[19]) if fields and fields[0] != "Z" else None
 
 
-def _stat(pid: int) -> list[str]:
-    """The fields of `/proc/PID/stat` after the program's name, from the state on."""
+def is_frozen(pid: int) -> bool:
+    """Whether every thread of a process is stopped, or ended."""
+    states = [_stat(int(task.name), Path(f"/proc/{pid}/task"))[:1] for task in Path(f"/proc/{pid}/task").glob("*")]
+    return all(state in ([], ["T"], ["Z"], ["X"]) for state in states)
+
+
+def _stat(pid: int, folder: Path = Path("/proc")) -> list[str]:
+    """The fields of `PID/stat` after the program's name, from the state on."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return (folder / str(pid) / "stat").read_text().rpartition(")")[2].split()
     except (FileNotFoundError, ProcessLookupError):
         return []

@@ -152,3 +152,27 @@ def test_a_real_kafka_is_gone_seconds_after_kill_9_of_its_owner(kafka_parts: Non
     owner.wait(GONE_LIMIT_S)
     assert eventually(lambda: not process.left_running(name))
     assert eventually(lambda: not Path(folder).exists())
+
+
+def test_a_frozen_program_stands_still_when_freeze_returns(tmp_path: Path) -> None:
+    program = Guarded.start([sys.executable, "-c", BUSY_THREADS], tmp_path / "log")
+    try:
+        for _ in range(20):
+            program.freeze()
+            before = program.usage().cpu_s
+            assert process.is_frozen(program.pid)
+            assert program.usage().cpu_s == before
+            program.signal(signal.SIGCONT)
+    finally:
+        program.kill()
+
+
+BUSY_THREADS = """
+import threading
+def spin():
+    while True:
+        pass
+for _ in range(8):
+    threading.Thread(target=spin, daemon=True).start()
+threading.Event().wait()
+"""
