@@ -163,7 +163,7 @@ class KafkaCluster:
 
     def resume(self, node: int) -> None:
         """Let a paused node go on."""
-        self._running[node].signal(signal.SIGCONT)
+        self._running[node].thaw()
         self._paused.discard(node)
 
     def heal(self) -> None:

@@ -94,13 +94,22 @@ class Guarded:
         if self.wait(timeout_s) is None:
             raise BrokerError(f"process {self.pid} does not end though it was killed; look at its log {self.log}")
 
-    def freeze(self, timeout_s: float = 30.0) -> None:
+    def freeze(self) -> None:
         """Stop the program where it is, and wait until all its threads stand still."""
         self.signal(signal.SIGSTOP)
+        self._wait_until(frozen=True)
+
+    def thaw(self) -> None:
+        """Let a frozen program go on, and wait until it does."""
+        self.signal(signal.SIGCONT)
+        self._wait_until(frozen=False)
+
+    def _wait_until(self, frozen: bool, timeout_s: float = 30.0) -> None:
+        """The guard passes signals on in its own time; a second one must not meet the state before the first."""
         deadline = time.monotonic() + timeout_s
-        while self.running and not is_frozen(self.pid):
+        while self.running and is_frozen(self.pid) is not frozen:
             if time.monotonic() > deadline:
-                raise BrokerError(f"process {self.pid} does not stand still though it was stopped; is it being traced?")
+                raise BrokerError(f"process {self.pid} does not {'stop' if frozen else 'go on'}; is it being traced?")
             time.sleep(0.005)
 
     def usage(self) -> Usage:

@@ -162,7 +162,7 @@ def test_a_frozen_program_stands_still_when_freeze_returns(tmp_path: Path) -> No
             before = program.usage().cpu_s
             assert process.is_frozen(program.pid)
             assert program.usage().cpu_s == before
-            program.signal(signal.SIGCONT)
+            program.thaw()
     finally:
         program.kill()
 
