@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from crc32c import crc32c
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.errors import BatchStateError, ConfigError, MessageError
-from penstock.wire.columns import BufferColumns
+from penstock.wire.columns import BufferColumns, from_arrow
 from penstock.wire.compression import LEVELS, Codec
 from penstock.wire.entry import EntryFlag, EntryHeader, PropertyClaim, Stamp
+from penstock.wire.kafka.buffer import BatchBuffer
 from penstock.wire.kafka.header import parse_header, peek, rewrite_header, split
 from penstock.wire.kafka.layout import BATCH_HEADER_BYTES, CHECKED_AT, LOG_APPEND_TIME
 from tests.wire.kafka.entries import read, with_fields, write
@@ -305,3 +307,12 @@ def test_decoding_without_the_checksum_reads_the_same(kit: Kit) -> None:
     assert read(kit.decode(entry, check=False)) == expected(MESSAGES)
     unchecked = kit.decode_buffers(entry, check=False)
     assert shape_of(unchecked) == shape_of(kit.decode_buffers(write(MESSAGES, make=kit.BatchBuffer)))
+
+
+@pytest.mark.parametrize("more", [{"keys": [b"k"]}, {"event_times_ms": 5}, {"properties": [{"a": "b"}]}])
+def test_columns_bring_all_their_fields(more: dict[str, Any]) -> None:
+    columns = from_arrow(pa.array([b"v"]), None, None, 1)
+    with pytest.raises(MessageError, match="columns bring their own keys"):
+        BatchBuffer().extend(columns, **more)
+    batch = BatchBuffer()
+    assert batch.extend(columns, properties={"a": "for all"}) == 1

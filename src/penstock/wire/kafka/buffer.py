@@ -66,6 +66,8 @@ class BatchBuffer(RecordBuffer):
             event_times_ms = checked_time(event_times_ms)
         if properties is not None and isinstance(properties, Mapping):
             common, properties = frame_properties(properties), None
+        if isinstance(values, BufferColumns):
+            _check_only_columns(keys, properties, event_times_ms)
         if is_arrow(values):
             values = from_arrow(values, keys, properties, event_times_ms)
         if not 0 <= start <= len(values):
@@ -110,6 +112,11 @@ class BatchBuffer(RecordBuffer):
         """Open it anew, keeping its memory; BufferError while somebody still holds its bytes."""
         super().clear()
         self._compressed = None
+
+
+def _check_only_columns(keys: Any, properties: Any, event_times_ms: Any) -> None:
+    if keys is not None or properties is not None or not isinstance(event_times_ms, int) or event_times_ms != -1:
+        raise MessageError("values: columns bring their own keys, properties and event times; give them there")
 
 
 def _check_lengths(values: Sequence[object], keys: Any, properties: Any) -> None:
