@@ -24,7 +24,7 @@ from penstock.wire.kafka.layout import (
     BATCH_HEADER_BYTES,
     CHECKED_PART,
     CLAIM,
-    CODECS,
+    CODEC_NUMBERS,
     LENGTH_END,
     MAGIC,
     TRANSACTIONAL,
@@ -89,7 +89,7 @@ class BatchBuffer(RecordBuffer):
         header = b"" if claim is NO_CLAIM else frame_claim(claim)
         if header:
             self.insert_header(header)
-        self._attributes = CODECS.index(codec) | CLAIM * bool(header)
+        self._attributes = CODEC_NUMBERS[codec] | CLAIM * bool(header)
         self._compressed = None if codec is Codec.NONE else compress(codec, self.records(), level)
         self.sealed = True
 

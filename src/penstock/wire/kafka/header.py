@@ -8,6 +8,7 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
+from penstock.config import ReaderOptions
 from penstock.errors import ChecksumError, DecodeError, UnsupportedError
 from penstock.wire.compression import Codec
 from penstock.wire.entry import NO_CLAIM, Buffer, EntryFlag, EntryHeader, PropertyClaim, Stamp
@@ -32,7 +33,7 @@ from penstock.wire.kafka.layout import (
     TRANSACTIONAL,
 )
 
-DECOMPRESSED_BYTES_MAX = 128 << 20
+DECOMPRESSED_BYTES_MAX = ReaderOptions().decompressed_bytes_max
 NO_LEADER_EPOCH = -1
 
 _SPLIT = struct.Struct(">8xi4xB")
