@@ -3,11 +3,17 @@
 from Cython.Build import cythonize
 from setuptools import Extension, setup
 
-KERNEL = ["penstock.wire.kafka._batch"]
+KERNEL = [
+    "penstock._message",
+    "penstock.wire._buffer",
+    "penstock.wire.kafka._batch",
+    "penstock.produce._lane",
+]
 
 extensions = cythonize(
     [Extension(name, [f"src/{name.replace('.', '/')}.pyx"], extra_compile_args=["-O3"]) for name in KERNEL],
     build_dir="build/cython",
+    include_path=["src"],
     language_level=3,
 )
 for extension in extensions:

@@ -8,6 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from penstock import config
+from penstock.broker.launch import GROUP_ROWS
+from penstock.broker.settings import BROKER_TABLE, TOPIC_TABLE, table
 
 ROOT = Path(__file__).resolve().parent.parent
 OPTIONS_INTRODUCTION = """\
@@ -31,12 +33,36 @@ too, with their values converted where a note says so; a dotted name may be writ
 """
 
 
+BROKER_INTRODUCTION = """\
+# Settings of the embedded broker
+
+Printed from the tables by `make docs`; do not edit. How settings are given, and which of several holds:
+[broker.md](broker.md).
+
+Sizes are bytes, or text with a unit: `256 KiB`, `1 MB`. Times end in `_ms` and are whole milliseconds. Where `none` is
+taken, it stands for no limit.
+"""
+
+
+def print_broker_settings() -> str:
+    """The page of all settings of a broker."""
+    sections = (
+        ("Of the broker, from its start to its end", BROKER_TABLE),
+        ("Of topics", TOPIC_TABLE),
+        ("Of all groups, from the broker's start to its end", GROUP_ROWS),
+    )
+    return BROKER_INTRODUCTION + "".join(f"\n## {title}\n\n{table(rows)}\n" for title, rows in sections)
+
+
 def print_options() -> str:
     """The page of all options."""
     return f"{OPTIONS_INTRODUCTION}\n{config.print_docs()}"
 
 
-PAGES: dict[str, Callable[[], str]] = {"docs/options.md": print_options}
+PAGES: dict[str, Callable[[], str]] = {
+    "docs/options.md": print_options,
+    "docs/broker-settings.md": print_broker_settings,
+}
 
 
 def write(root: Path) -> None:

@@ -16,6 +16,7 @@ from bench.peers import load as loads
 from bench.peers.child import PeerError
 from bench.peers.load import Load
 from bench.peers.measure import Figures, Recorder, broker_pids
+from bench.peers.python_peers import delete_topic
 from brokers import jars, jvm
 from brokers.kafka import KafkaCluster
 from brokers.process import Guarded
@@ -54,6 +55,7 @@ def produce(
         figures = _run(cluster, Path(name), [PRODUCER_TOOL, *arguments], lambda output: _steady(job, output))
     if (stored := loads.count(cluster, topic)) != warmup + load.messages:
         raise PeerError(f"ProducerPerformance stored {stored} messages instead of {warmup + load.messages}")
+    delete_topic(cluster, topic)
     return figures
 
 

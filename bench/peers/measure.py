@@ -1,10 +1,12 @@
 """What a run took: wall time and the CPU time of every process in it, from `/proc`.
 
 A client and its brokers share this machine's cores, so CPU seconds per million messages compare better than rates do.
+The measuring process reads its own CPU time from its own clock: `/proc` counts in ticks, too coarse for a second's run.
 """
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -22,6 +24,7 @@ class Figures:
     messages: int
     seconds: float
     cpu_s: dict[str, float] = field(default_factory=dict)  # by process
+    more: dict[str, float] = field(default_factory=dict)  # what else this job measures, by name
 
     @property
     def rate(self) -> float:
@@ -38,6 +41,11 @@ class Figures:
         return f"{self.peer} {self.job}: {self.messages} messages, {self.rate:,.0f} msg/s; CPU s per million: {costs}"
 
 
+def cpu_seconds(pid: int) -> float:
+    """The CPU seconds of all threads of a process so far, ended ones included."""
+    return time.process_time() if pid == os.getpid() else usage(pid).cpu_s
+
+
 class Meter:
     """Reads the clock and every process's CPU time when made, and again when asked for the figures."""
 
@@ -47,13 +55,13 @@ class Meter:
         self._started = time.monotonic()
 
     def _read(self) -> dict[str, float]:
-        return {name: usage(pid).cpu_s for name, pid in self._pids.items()}
+        return {name: cpu_seconds(pid) for name, pid in self._pids.items()}
 
-    def figures(self, peer: str, job: str, messages: int) -> Figures:
+    def figures(self, peer: str, job: str, messages: int, more: Mapping[str, float] | None = None) -> Figures:
         """What was used since this meter was made."""
         seconds = time.monotonic() - self._started
         used = {name: cpu_s - self._cpu_s[name] for name, cpu_s in self._read().items()}
-        return Figures(peer, job, messages, seconds, used)
+        return Figures(peer, job, messages, seconds, used, dict(more or {}))
 
 
 class Recorder:

@@ -1,28 +1,37 @@
 """The Python peers at work, one job in a process of its own: `python -m bench.peers.python_jobs JOB RESULT`.
 
 JOB is a file with a `Job` in JSON, RESULT the file its figures go to. The clock and the CPU times start when the client
-is connected and its modules are loaded, and stop when the last message is acknowledged or read.
+is connected, its modules are loaded and, if it produces, its first messages are acknowledged; they stop when the last
+message is acknowledged or read. Producers are idempotent and wait for all copies.
 """
 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import os
 import sys
 import time
 import warnings
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
-from bench.peers.load import Load, values
+from bench.peers.load import DISTINCT, Load, values
 from bench.peers.measure import Figures, Meter
 
 BATCH = 10_000
 GATHER = 5_000
+POLL_EVERY = 100
+PYTHON_BATCH_BYTES = 262_144  # the pure Python clients do better with large batches than with their 16 KB
+WARMUP = 1_000
+"""Messages that a producer sends before the clock starts, to every partition: each has a leader then, and the producer
+has its connections and its identity."""
 IDLE_LIMIT_S = 60.0
+REGIONS = ("eu", "us", "ap", "sa")
+VERSIONS = ("1", "2")
 # One setting makes librdkafka's consumer four times faster at equal CPU: without it it waits between fetches.
 CONSUMER = {"fetch.queue.backoff.ms": 5}
 MIRROR_CONSUMER = {
@@ -32,6 +41,24 @@ MIRROR_CONSUMER = {
     "max.partition.fetch.bytes": 8_388_608,
 }
 MIRROR_PRODUCER = {"linger.ms": 20, "batch.size": 1_000_000}
+T = TypeVar("T")
+
+
+class Mail(NamedTuple):
+    """One message that has all its parts."""
+
+    value: bytes
+    key: bytes
+    properties: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """How messages are produced, the same for every client."""
+
+    keyed: bool = False  # each message with a key and two properties
+    linger_ms: float = 5.0
+    settings: dict[str, Any] = field(default_factory=dict)  # what only one action knows
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,42 +73,107 @@ class Job:
     target_topic: str
     load: Load
     pids: Mapping[str, int]
+    terms: Terms = field(default_factory=Terms)
 
     @property
     def name(self) -> str:
         """As the figures call it."""
-        return f"{self.action} {self.load.value_bytes} B {self.load.compression}"
+        keyed = " keyed" if self.terms.keyed else ""
+        return f"{self.action} {self.load.value_bytes} B{keyed} {self.load.compression} {self.load.partitions}p"
 
     def meter(self) -> Meter:
         """Start the clock for this process and the brokers."""
         return Meter({"client": os.getpid(), **self.pids})
 
+    def first_messages(self) -> Iterator[tuple[bytes, int]]:
+        """What is sent before the clock starts, and to which partitions."""
+        return zip(values(self.load.value_bytes)[:WARMUP], itertools.cycle(range(self.load.partitions)), strict=False)
+
+
+def mails(value_bytes: int) -> list[Mail]:
+    """As many as there are distinct values, each with its own key."""
+    return [
+        Mail(value, b"customer-%05d" % number, {"region": REGIONS[number % 4], "version": VERSIONS[number % 2]})
+        for number, value in enumerate(values(value_bytes))
+    ]
+
+
+def parts(pool: Sequence[T], count: int, size: int) -> Iterator[Sequence[T]]:
+    """The pool again and again, so many in all, in parts of this size; it must divide the pool's."""
+    for sent in range(0, count, size):
+        begin = sent % len(pool)
+        yield pool[begin : begin + min(size, count - sent)]
+
 
 def confluent_produce(job: Job) -> Figures:
-    producer, delivered, report = _confluent_producer(job.source, job.load.compression, {"linger.ms": 5})
-    pool = values(job.load.value_bytes)
-    meter = job.meter()
-    for number in range(job.load.messages):
-        _produce(producer, job.topic, pool[number % len(pool)], report)
-        if number % 100 == 0:
-            producer.poll(0)
+    producer, delivered, report = _confluent_producer(job.source, job.load.compression, _terms(job))
+    _warm_up(job, producer, delivered, report)
+    if job.terms.keyed:
+        mail = [(each.value, each.key, _headers(each)) for each in mails(job.load.value_bytes)]
+        meter = job.meter()
+        _confluent_mails(job, producer, report, mail)
+    else:
+        pool = values(job.load.value_bytes)
+        meter = job.meter()
+        _confluent_values(job, producer, report, pool)
     return _delivered(job, producer, delivered, meter)
 
 
+def _headers(mail: Mail) -> list[tuple[str, bytes]]:
+    return [(name, text.encode()) for name, text in mail.properties.items()]
+
+
+def _confluent_values(job: Job, producer: Any, report: Callable[..., None], pool: Sequence[bytes]) -> None:
+    produce, topic = producer.produce, job.topic
+    for part in parts(pool, job.load.messages, POLL_EVERY):
+        for value in part:
+            try:
+                produce(topic, value, on_delivery=report)
+            except BufferError:
+                _produce(producer, topic, value, report)
+        producer.poll(0)
+
+
+def _confluent_mails(job: Job, producer: Any, report: Callable[..., None], pool: Sequence[tuple[Any, ...]]) -> None:
+    produce, topic = producer.produce, job.topic
+    for part in parts(pool, job.load.messages, POLL_EVERY):
+        for value, key, headers in part:
+            try:
+                produce(topic, value, key, on_delivery=report, headers=headers)
+            except BufferError:
+                _produce(producer, topic, value, report, key=key, headers=headers)
+        producer.poll(0)
+
+
 def confluent_produce_batch(job: Job) -> Figures:
-    producer, delivered, report = _confluent_producer(job.source, job.load.compression, {"linger.ms": 5})
-    pool = values(job.load.value_bytes)
-    batch = [{"value": pool[number % len(pool)], "callback": report} for number in range(BATCH)]
+    """It knows no headers."""
+    producer, delivered, report = _confluent_producer(job.source, job.load.compression, _terms(job))
+    _warm_up(job, producer, delivered, report)
+    batch = [{"value": value} for value in values(job.load.value_bytes) * (BATCH // DISTINCT)]
     meter = job.meter()
-    for first in range(0, job.load.messages, BATCH):
-        rest = batch[: job.load.messages - first]
+    for part in parts(batch, job.load.messages, BATCH):
+        rest = part
         while rest:
-            queued = producer.produce_batch(job.topic, rest)
+            queued = producer.produce_batch(job.topic, rest, on_delivery=report)
             rest = rest[queued:]
             producer.poll(0 if not rest else 0.05)
             for message in rest:
                 message.pop("_error", None)
     return _delivered(job, producer, delivered, meter)
+
+
+def _terms(job: Job) -> dict[str, Any]:
+    """Keys choose partitions as they do for everybody else here, by Java's hash."""
+    return {"linger.ms": job.terms.linger_ms, "enable.idempotence": True, "partitioner": "murmur2_random"}
+
+
+def _warm_up(job: Job, producer: Any, delivered: list[int], report: Callable[..., None]) -> None:
+    for value, partition in job.first_messages():
+        _produce(producer, job.topic, value, report, partition=partition)
+    producer.flush(IDLE_LIMIT_S)
+    if delivered[0] != WARMUP:
+        raise RuntimeError(f"confluent-kafka: {delivered[0]} messages of {WARMUP} arrived before the clock started")
+    delivered[0] = 0
 
 
 def _confluent_producer(
@@ -103,11 +195,11 @@ def _confluent_producer(
     return producer, delivered, report
 
 
-def _produce(producer: Any, topic: str, value: bytes, report: Callable[..., None]) -> None:
+def _produce(producer: Any, topic: str, value: bytes, report: Callable[..., None], **more: Any) -> None:
     """Hand one message over, waiting for room when the producer is full."""
     while True:
         try:
-            producer.produce(topic, value, on_delivery=report)
+            producer.produce(topic, value, on_delivery=report, **more)
         except BufferError:
             producer.poll(0.05)
         else:
@@ -148,7 +240,7 @@ def confluent_mirror(job: Job) -> Figures:
     read = 0
     deadline = time.monotonic() + IDLE_LIMIT_S
     while read < job.load.messages and time.monotonic() < deadline:
-        messages = consumer.consume(BATCH, 0.5)
+        messages = consumer.consume(min(BATCH, job.load.messages - read), 0.5)
         for message in messages:
             _produce(producer, job.target_topic, message.value(), report)
         producer.poll(0)
@@ -165,9 +257,14 @@ def aiokafka_produce(job: Job) -> Figures:
         pool = values(job.load.value_bytes)
         compression = None if job.load.compression == "none" else job.load.compression
         async with aiokafka.AIOKafkaProducer(
-            bootstrap_servers=job.source, acks="all", linger_ms=5, compression_type=compression
+            bootstrap_servers=job.source,
+            enable_idempotence=True,
+            linger_ms=job.terms.linger_ms,
+            compression_type=compression,
+            max_batch_size=PYTHON_BATCH_BYTES,
         ) as producer:
-            await producer.partitions_for(job.topic)
+            early = [await producer.send(job.topic, value, partition=at) for value, at in job.first_messages()]
+            await asyncio.gather(*early)
             meter = job.meter()
             sent = 0
             for first in range(0, job.load.messages, GATHER):
@@ -203,9 +300,14 @@ def kafka_python_produce(job: Job) -> Figures:
     pool = values(job.load.value_bytes)
     compression = None if job.load.compression == "none" else job.load.compression
     producer = kafka.KafkaProducer(
-        bootstrap_servers=job.source.split(","), acks="all", linger_ms=5, compression_type=compression
+        bootstrap_servers=job.source.split(","),
+        enable_idempotence=True,
+        linger_ms=job.terms.linger_ms,
+        compression_type=compression,
+        batch_size=PYTHON_BATCH_BYTES,
     )
-    producer.partitions_for(job.topic)
+    for receipt in [producer.send(job.topic, value, partition=at) for value, at in job.first_messages()]:
+        receipt.get(IDLE_LIMIT_S)
     meter = job.meter()
     receipts = [producer.send(job.topic, pool[number % len(pool)]) for number in range(job.load.messages)]
     producer.flush(IDLE_LIMIT_S)
@@ -250,11 +352,11 @@ JOBS: dict[tuple[str, str], Callable[[Job], Figures]] = {
 }
 
 
-def main(job_path: Path, result_path: Path) -> None:
+def main(job_path: Path, result_path: Path, jobs: Mapping[tuple[str, str], Callable[[Job], Figures]] = JOBS) -> None:
     """Do the job and write its figures."""
     described = json.loads(job_path.read_text())
-    job = Job(**{**described, "load": Load(**described["load"])})
-    figures = JOBS[job.client, job.action](job)
+    job = Job(**{**described, "load": Load(**described["load"]), "terms": Terms(**described["terms"])})
+    figures = jobs[job.client, job.action](job)
     result_path.write_text(json.dumps(asdict(figures)))
 
 

@@ -2,24 +2,48 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
+
+from confluent_kafka.admin import AdminClient
 
 from bench.peers import load as loads
 from bench.peers.child import run_module
 from bench.peers.load import Load
 from bench.peers.measure import Figures, broker_pids
-from bench.peers.python_jobs import Job
+from bench.peers.python_jobs import WARMUP, Job, Terms
 from brokers.kafka import KafkaCluster
 
 LIMIT_S = 900.0
+JOBS = "bench.peers.python_jobs"
 
 
-def produce(cluster: KafkaCluster, load: Load, client: str = "confluent-kafka", action: str = "produce") -> Figures:
-    """Send the load to a new topic, every message acknowledged; `action` may be `produce_batch` for confluent-kafka."""
+def produce(
+    cluster: KafkaCluster,
+    load: Load,
+    client: str = "confluent-kafka",
+    action: str = "produce",
+    terms: Terms | None = None,
+    jobs: str = JOBS,
+    environment: Mapping[str, str] | None = None,
+) -> Figures:
+    """Send the load to a new topic, every message acknowledged; `action` may be `produce_batch` for confluent-kafka.
+
+    The topic must have grown by as many messages as were sent, those of the warm-up included; then it is deleted. The
+    module `jobs` does the job.
+    """
     topic = loads.new_topic(cluster, load)
-    figures = _run(Job(client, action, cluster.bootstrap, "", topic, "", load, broker_pids(cluster)))
-    _check(loads.count(cluster, topic), load, figures)
+    job = Job(client, action, cluster.bootstrap, "", topic, "", load, broker_pids(cluster), terms or Terms())
+    figures = _run(job, jobs, environment)
+    _check(loads.count(cluster, topic) - WARMUP, load, figures)
+    delete_topic(cluster, topic)
     return figures
+
+
+def delete_topic(cluster: KafkaCluster, topic: str) -> None:
+    """Make room: the disk's work for an old topic would be charged to the next contestant."""
+    admin = AdminClient({**loads.QUIET, "bootstrap.servers": cluster.bootstrap})
+    admin.delete_topics([topic], operation_timeout=30)[topic].result(30)
 
 
 def consume(cluster: KafkaCluster, load: Load, client: str = "confluent-kafka", topic: str | None = None) -> Figures:
@@ -39,8 +63,8 @@ def mirror(source: KafkaCluster, target: KafkaCluster, load: Load, topic: str | 
     return figures
 
 
-def _run(job: Job) -> Figures:
-    figures = Figures(**run_module("bench.peers.python_jobs", asdict(job), LIMIT_S))
+def _run(job: Job, jobs: str = JOBS, environment: Mapping[str, str] | None = None) -> Figures:
+    figures = Figures(**run_module(jobs, asdict(job), LIMIT_S, environment=environment))
     _check(figures.messages, job.load, figures)
     return figures
 

@@ -5,7 +5,11 @@
     │   └── UnknownOptionError     no such option; names the nearest one
     ├── MessageError               this message cannot be sent as it is
     │   └── MessageTooLargeError   larger than the limit, alone
+    ├── NoRoomError                the client's memory for messages is used up
+    ├── ClosedError                the client or producer is closed
+    │   └── ClosedInFlightError    and was while the answer to this message was awaited
     ├── BatchStateError            a batch was asked for what its state forbids
+    ├── TransactionStateError      outside of a transaction, or within another one
     ├── BrokerError                a broker said no, or said nothing
     │   ├── ConnectionLostError    the connection ended before the answer came
     │   │   └── NotSentError       and before the request had left
@@ -24,6 +28,15 @@
     │   ├── UnforeseenError        the broker failed in a way that it, or we, have no word for
     │   └── RefusedError           the broker will never take this request as it is
     │       └── BatchTooLargeError its batch is too large; smaller ones may pass
+    ├── PositionError              a log does not hold that position (any more, or yet)
+    │   └── GapError               what a reader was to read next is gone
+    ├── StorageError               a disk did not do what it was asked
+    │   ├── StorageFullError       it has no room; what was begun was taken back
+    │   ├── StorageReadOnlyError   it, or the folder, cannot be written by this process
+    │   ├── StorageFailedError     it could not vouch for what was written: this log takes no more
+    │   ├── StorageDamagedError    what was known to be stored is not there any more
+    │   ├── FolderInUseError       another process has this data folder
+    │   └── FolderFormatError      no data folder, or one of another version
     └── DecodeError                bytes that are not what they should be
         ├── ChecksumError          the checksum does not match the bytes
         ├── LimitError             a length above the limit, refused before allocating
@@ -72,8 +85,28 @@ class MessageTooLargeError(MessageError):
     """The message alone is larger than the limit."""
 
 
+class NoRoomError(PenstockError):
+    """The client's memory for messages that are not acknowledged yet is used up; nothing was taken."""
+
+    retriable = True
+
+
+class ClosedError(PenstockError, RuntimeError):
+    """The client or the producer is closed; nothing was taken, or what was taken has not been sent."""
+
+
+class ClosedInFlightError(ClosedError):
+    """The producer was closed before the answer to this message came: it may or may not have been stored."""
+
+    persisted = Persisted.MAYBE
+
+
 class BatchStateError(PenstockError, RuntimeError):
     """A batch was asked for something that its state forbids."""
+
+
+class TransactionStateError(PenstockError, RuntimeError):
+    """Something that needs an open transaction, or that none is open; nothing was taken."""
 
 
 class BrokerError(PenstockError):
@@ -181,6 +214,82 @@ class RefusedError(BrokerError):
 
 class BatchTooLargeError(RefusedError):
     """The batch is larger than the broker takes; cut into smaller ones its messages may pass."""
+
+
+class PositionError(PenstockError, LookupError):
+    """A log does not hold that position: entries before `start` are deleted, and none is at `end` yet."""
+
+    def __init__(self, position: int, start: int, end: int) -> None:
+        super().__init__(f"position {position} is outside of the log, which reaches from {start} to {end}")
+        self.position = position
+        self.start = start
+        self.end = end
+
+    def __reduce__(self) -> tuple[type[PositionError], tuple[int, int, int]]:
+        return type(self), (self.position, self.start, self.end)
+
+
+class GapError(PositionError):
+    """What a reader was to read next, or had read, is gone: positions of `partition` from `first` up to `next`.
+
+    `next` is not missing itself; None where nobody can tell how many are. The log reaches from `start` to `end`.
+    """
+
+    def __init__(self, partition: str, first: int, next: int | None, why: str, start: int = -1, end: int = -1) -> None:  # noqa: A002
+        missing = f"positions from {first} on" if next is None else f"positions {first} to {next - 1}"
+        LookupError.__init__(self, f"{partition}: {missing} are missing: {why}")
+        self.partition = partition
+        self.position = self.first = first
+        self.next = next
+        self.why = why
+        self.start = start
+        self.end = end
+
+    def __reduce__(self) -> tuple[type[GapError], tuple[str, int, int | None, str, int, int]]:  # type: ignore[override]
+        return type(self), (self.partition, self.first, self.next, self.why, self.start, self.end)
+
+
+class StorageError(PenstockError):
+    """A disk did not do what it was asked; what the system said is the cause."""
+
+
+class StorageFullError(StorageError):
+    """The disk, or somebody's share of it, has no room; what was begun was taken back, and nothing was stored."""
+
+    retriable = True
+
+
+class StorageReadOnlyError(StorageError):
+    """The disk, the folder or a file cannot be written by this process; nothing was stored."""
+
+
+class StorageFailedError(StorageError):
+    """The disk could not vouch for what was written, which may be lost or not; the log takes no more until reopened."""
+
+    persisted = Persisted.MAYBE
+
+
+class StorageDamagedError(StorageError):
+    """What was known to be stored is not there any more, or is not what was stored.
+
+    `resume` is the next position that can be read, where there is one.
+    """
+
+    def __init__(self, text: str, resume: int | None = None) -> None:
+        super().__init__(text if resume is None else f"{text}; reading can go on at position {resume}")
+        self._text = text
+        self.resume = resume
+
+    def __reduce__(self) -> tuple[type[StorageDamagedError], tuple[str, int | None]]:
+        return type(self), (self._text, self.resume)
+
+
+class FolderInUseError(StorageError):
+    """Another process has this data folder, or another part of this one."""
+
+
+class FolderFormatError(StorageError):
+    """The folder is no data folder, or one of a version that is not served."""
 
 
 class DecodeError(PenstockError, ValueError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import threading
 import time
 
 import cramjam
@@ -11,8 +12,9 @@ import pytest
 
 from bench.peers import java_perf, mirror_maker
 from bench.peers.load import values
-from bench.peers.measure import Figures, Meter, Recorder
+from bench.peers.measure import Figures, Meter, Recorder, cpu_seconds
 from bench.peers.python_jobs import CONSUMER
+from brokers import process
 from brokers.kafka import KafkaCluster
 from brokers.process import Usage
 
@@ -32,6 +34,21 @@ def test_a_meter_counts_from_when_it_was_made() -> None:
     figures = meter.figures("peer", "job", 1)
     assert 0.08 <= figures.cpu_s["me"] <= 5
     assert figures.seconds >= 0.08
+
+
+def test_the_measuring_process_counts_all_its_threads_finer_than_ticks() -> None:
+    before = cpu_seconds(os.getpid())
+    worker = threading.Thread(target=lambda: sum(range(200_000)))
+    worker.start()
+    worker.join()
+    used = cpu_seconds(os.getpid()) - before
+    assert used > 0
+    assert used != pytest.approx(round(used * process.TICKS_PER_S) / process.TICKS_PER_S, abs=1e-9)
+
+
+def test_figures_carry_what_else_a_job_measures() -> None:
+    assert Meter({}).figures("peer", "job", 1).more == {}
+    assert Meter({}).figures("peer", "job", 1, {"p50_ms": 2.0}).more == {"p50_ms": 2.0}
 
 
 def test_a_recorder_tells_the_last_seconds_only(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,7 +22,8 @@ GONE_LIMIT_S = 15.0
 SLEEPER = [sys.executable, "-c", "import time; print('awake', flush=True); time.sleep(1000)"]
 # An owner that starts a program with a child of its own, tells their pids and its own name, and then waits.
 OWNER = """
-import os, sys, time
+import os, signal, sys, time
+signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where the tests run in the background
 from pathlib import Path
 from brokers import process
 folder = Path(sys.argv[1])

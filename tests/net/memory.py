@@ -11,16 +11,17 @@ import pickle
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Generic, Protocol, TypeVar
 
 from penstock.clock import ManualClock
 from penstock.config import ClientOptions
 from penstock.errors import ConnectionLostError, DecodeError, RefusedError, TimedOutError
+from penstock.message import Properties
 from penstock.net.cluster import Cluster, ClusterEvent, NetParts
 from penstock.net.gate import IoMemory
 from penstock.net.pipeline import Pipeline
 from penstock.net.poller import ReadyIo
-from penstock.wire.entry import Buffer
+from penstock.wire.entry import BatchBuffer, Buffer
 from penstock.wire.protocol import (
     Answered,
     ClusterView,
@@ -32,6 +33,7 @@ from penstock.wire.protocol import (
     Ready,
     Reply,
     Request,
+    StoredEntries,
     TopicView,
 )
 
@@ -112,6 +114,20 @@ class ToyWire:
 
     def connection(self, client_id: str, frame_bytes_max: int) -> ToyConnection:
         return ToyConnection()
+
+    def buffer(self, bytes_max: int) -> BatchBuffer:
+        raise NotImplementedError("the toy protocol knows no batches")
+
+    def stored_entries(self) -> StoredEntries:
+        raise NotImplementedError("the toy protocol knows no batches")
+
+    def stored_batch(self, entry: Buffer, count: int) -> BatchBuffer:
+        raise NotImplementedError("the toy protocol knows no batches")
+
+    def labelled(
+        self, properties: Properties | None, tag: str | None, keys: Sequence[str], deliver_at_ms: int | None
+    ) -> Properties | None:
+        raise NotImplementedError("the toy protocol knows no messages")
 
 
 @dataclass
@@ -264,11 +280,27 @@ class ToyBroker:
             stream.ended = True
 
 
-class MemoryNetwork:
+class Server(Protocol):
+    """Who listens at an endpoint."""
+
+    streams: list[MemoryStream]
+
+    @property
+    def faults(self) -> Callable[[], Faults]:
+        """What goes wrong on the next connection."""
+
+    def hear(self, stream: MemoryStream) -> None:
+        """More bytes were sent on this connection."""
+
+
+Listening = TypeVar("Listening", bound=Server)
+
+
+class MemoryNetwork(Generic[Listening]):
     """A `StreamFactory`; where no broker is, connections are refused."""
 
     def __init__(self) -> None:
-        self.brokers: dict[Endpoint, ToyBroker] = {}
+        self.brokers: dict[Endpoint, Listening] = {}
         self.opened: list[Endpoint] = []
         self.streams: list[MemoryStream] = []
 
@@ -286,15 +318,22 @@ class MemoryNetwork:
 class MemoryPoller:
     """A `Watcher` that knows which memory streams are ready."""
 
-    def __init__(self, network: MemoryNetwork) -> None:
+    def __init__(self, network: MemoryNetwork[Any]) -> None:
         self._network = network
         self.watched: dict[object, tuple[int, bool, bool]] = {}
+        self.is_woken = False
 
     def watch(self, key: object, descriptor: int, *, read: bool, write: bool) -> None:
         self.watched[key] = (descriptor, read, write)
 
     def unwatch(self, key: object) -> None:
         self.watched.pop(key, None)
+
+    def wake(self) -> None:
+        self.is_woken = True
+
+    def close(self) -> None:
+        self.watched.clear()
 
     def ready(self) -> list[ReadyIo]:
         streams = {stream.fileno(): stream for stream in self._network.streams if not stream.closed}
@@ -312,7 +351,7 @@ class World:
 
     def __init__(self, seeds: Sequence[Endpoint], brokers: Sequence[ToyBroker], **options: Any) -> None:
         self.clock = ManualClock(monotonic=1000.0)
-        self.network = MemoryNetwork()
+        self.network: MemoryNetwork[ToyBroker] = MemoryNetwork()
         self.network.brokers = {broker.endpoint: broker for broker in brokers}
         self.poller = MemoryPoller(self.network)
         self.memory = IoMemory(1 << 20)

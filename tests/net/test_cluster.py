@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 
 import pytest
 
@@ -51,6 +52,39 @@ def test_requests_submitted_to_a_connection_come_back_as_events() -> None:
     world.connection(2).submit(Say(b"hello"), "token", world.now)
     world.run(lambda: world.outcomes("token"))
     assert world.outcomes("token") == [Answered("token", b"hello")]
+
+
+def test_a_turn_reads_all_connections_then_writes_then_asks_for_metadata(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = learn(make_world())
+    for node in (1, 2):
+        broker(world, NODES[node]).held = []
+        world.connection(node).submit(Say(b"answered"), ("answered", node), world.now)
+    for stream in world.network.streams:
+        stream.faults.stuck = True
+    for node in (1, 2):
+        world.connection(node).submit(Say(b"written"), ("written", node), world.now)
+    world.settle()
+    steps: list[tuple[str, str]] = []
+    receive, send = MemoryStream.receive_into, MemoryStream.send
+
+    def receiving(stream: MemoryStream, room: memoryview) -> int | None:
+        steps.append(("read", stream.endpoint.host))
+        return receive(stream, room)
+
+    def sending(stream: MemoryStream, buffers: Sequence[memoryview]) -> int:
+        steps.append(("write" if b"written" in b"".join(buffers) else "ask", stream.endpoint.host))
+        return send(stream, buffers)
+
+    monkeypatch.setattr(MemoryStream, "receive_into", receiving)
+    monkeypatch.setattr(MemoryStream, "send", sending)
+    for node in (1, 2):
+        broker(world, NODES[node]).release()
+    for stream in world.network.streams:
+        stream.faults.stuck = False
+    world.cluster.refresh("orders")
+    world.clock.advance(10.0)
+    world.turn()
+    assert steps == [("read", "one"), ("read", "two"), ("write", "one"), ("write", "two"), ("ask", "one")]
 
 
 def test_seeds_are_tried_in_order_until_one_answers() -> None:

@@ -56,6 +56,19 @@ def test_an_ask_to_anybody_needs_no_metadata() -> None:
     assert broker(world, ONE).asked == [LookUp(frozenset()), Say(b"a")]
 
 
+def test_an_ask_after_the_turn_does_not_wait_for_something_to_happen() -> None:
+    world = learn(make_world())
+    world.settle()
+    world.cluster.ask(Say(b"a"), "token", Whom.ANYBODY, world.now)
+    due = world.cluster.before_poll()
+    assert due is not None
+    assert due <= world.now
+    world.settle()
+    assert world.outcomes("token")
+    due = world.cluster.before_poll()
+    assert due is None or due > world.now
+
+
 def test_an_ask_that_reaches_nobody_is_lost_and_says_why() -> None:
     world = World([SEED], [])
     world.cluster.ask(Say(b"a"), "token", Whom.ANYBODY, world.now)

@@ -77,14 +77,15 @@ def test_connections_nobody_needs_are_those_to_brokers_that_are_gone_and_to_mere
     seed = connect(links, links.peer(A))
     links.name_nodes(nodes)
     links.peer(A).vetted = True
-    assert links.superfluous(nodes) == []
+    assert links.superfluous() == []
     gone, kept = links.node(1), links.node(2)
     assert gone is not None
     assert kept is not None
     pipelines = [connect(links, gone), connect(links, kept)]
     gone.vetted = kept.vetted = True
-    assert links.superfluous(nodes) == [seed]
-    assert links.superfluous({2: B}) == [seed, pipelines[0]]
+    assert links.superfluous() == [seed]
+    links.name_nodes({2: B})
+    assert links.superfluous() == [seed, pipelines[0]]
 
 
 def test_a_broker_that_is_gone_is_dropped_once_its_connection_is() -> None:

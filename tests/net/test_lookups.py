@@ -205,3 +205,19 @@ def test_it_tells_its_state() -> None:
     lookups = make()
     lookups.want("a", 0.0)
     assert repr(lookups) == ("<LookUps idle, 1 topics, 1 new, 0 stale, <Backoff after 0 failures, 0.1 to 1.2 s>>")
+
+
+def test_a_topic_that_is_kept_is_not_forgotten() -> None:
+    lookups = make()
+    lookups.want("a", 0.0)
+    lookups.want("b", 0.0, keep=True)
+    lookups.want("b", 0.0)
+    lookups.next(0.0)
+    lookups.answered([], 0.0)
+    late = lookups.next_deadline()
+    assert late is not None
+    lookups.next(late)
+    assert lookups.answered([], late) == ["a"]
+    assert list(lookups.topics) == ["b"]
+    lookups.forget("b")
+    assert not lookups.topics

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from uuid import UUID
+
 import pytest
 
 from penstock.errors import BusyError, DeniedError, NotLeaderError, RefusedError, UnknownTopicError
@@ -171,3 +173,38 @@ def test_a_forgotten_topic_is_not_known() -> None:
     known.forget("orders")
     assert known.partitions("orders") is None
     assert repr(known) == "<Topology of toy, cluster x, 2 nodes, controller 1, 0 topics>"
+
+
+def with_id(number: int, *leaders: tuple[NodeId | None, int]) -> TopicView:
+    return TopicView(topic(*leaders).partitions, id=UUID(int=number))
+
+
+def test_epochs_and_ids_are_known() -> None:
+    known = Topology("toy")
+    assert (known.leader_epoch(Partition("orders", 0)), known.topic_id("orders")) == (-1, None)
+    known.learn(view(orders=with_id(7, (1, 5), (2, 6))), {"orders"})
+    assert [known.leader_epoch(Partition("orders", number)) for number in range(3)] == [5, 6, -1]
+    assert known.topic_id("orders") == UUID(int=7)
+
+
+def test_a_topic_made_anew_is_taken_as_it_is_told() -> None:
+    known = Topology("toy")
+    known.learn(view(orders=with_id(7, (1, 5))), {"orders"})
+    assert known.learn(view(orders=with_id(8, (2, 0))), {"orders"}) == [TopicChanged("orders", 1)]
+    assert (known.topic_id("orders"), known.leader(Partition("orders", 0))) == (UUID(int=8), 2)
+    assert known.learn(view(orders=with_id(9, (2, 0))), {"orders"}) == [TopicChanged("orders", 1)]
+
+
+def test_a_broker_that_tells_no_ids_changes_none() -> None:
+    known = Topology("toy")
+    known.learn(view(orders=with_id(7, (1, 5))), {"orders"})
+    assert known.learn(view(orders=topic((1, 5))), {"orders"}) == []
+    assert known.topic_id("orders") == UUID(int=7)
+    assert known.learn(view(orders=topic((2, 4))), {"orders"}) == []
+
+
+def test_a_topic_that_is_gone_has_no_id() -> None:
+    known = Topology("toy")
+    known.learn(view(orders=with_id(7, (1, 5))), {"orders"})
+    known.learn(view(), {"orders"})
+    assert known.topic_id("orders") is None

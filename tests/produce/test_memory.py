@@ -19,6 +19,27 @@ def test_room_is_given_up_to_the_limit() -> None:
     assert budget.used == 100
 
 
+def test_room_above_the_limit_is_given_up_to_as_much_again() -> None:
+    budget = MemoryBudget(100)
+    assert budget.try_reserve(100)
+    assert budget.try_exceed(60)
+    assert not budget.try_exceed(41)
+    assert budget.used == 160
+
+
+def test_when_that_is_used_up_too_nobody_exceeds_the_limit_before_those_who_wait_have_their_room() -> None:
+    budget = MemoryBudget(100)
+    served: list[str] = []
+    assert budget.try_exceed(200)
+    assert not budget.try_exceed(10)
+    budget.wait(50, lambda: served.append("first"))
+    budget.release(100)
+    assert not budget.try_exceed(1), "whoever comes later would stay in the way"
+    budget.release(50)
+    assert served == ["first"]
+    assert budget.try_exceed(60)
+
+
 def test_who_waits_is_served_in_order_and_nobody_overtakes() -> None:
     budget = MemoryBudget(100)
     budget.try_reserve(100)

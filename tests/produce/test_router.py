@@ -3,6 +3,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from itertools import pairwise
+from typing import Any
 
 import aiokafka.partitioner
 import pytest
@@ -23,14 +24,12 @@ from penstock.produce.router import (
     murmur2,
 )
 
-
-def empty(partition: int) -> int:
-    return 0
+NOTHING_QUEUED: dict[int, int] = {}
 
 
 def draw(spread: Spread, partitions: int, times: int, available: list[int] | None = None) -> list[int]:
     with_leader = list(range(partitions)) if available is None else available
-    return [spread.choose(partitions, with_leader, empty) for _ in range(times)]
+    return [spread.choose(partitions, with_leader, NOTHING_QUEUED) for _ in range(times)]
 
 
 @given(st.binary(max_size=100))
@@ -78,9 +77,9 @@ def test_an_empty_key_is_a_key() -> None:
 
 
 def test_sticky_prefers_short_queues() -> None:
-    queued = {0: 1_000_000, 1: 0, 2: 500_000}
+    queued = {0: 1_000_000, 2: 500_000}
     spread = Sticky(random.Random(1))
-    drawn = Counter(spread.choose(3, [0, 1, 2], queued.__getitem__) for _ in range(3_000))
+    drawn = Counter(spread.choose(3, [0, 1, 2], queued) for _ in range(3_000))
     assert drawn[1] > drawn[2] > drawn[0]
     assert drawn[0] < 30
 
@@ -142,8 +141,8 @@ def test_partial_round_robin_never_leaves_a_partition_it_had() -> None:
         seen = spread.part
 
 
-@pytest.mark.parametrize(("partition", "text"), [(-1, "0 or more"), (3, "0 to 2"), ("1", "an int"), (True, "an int")])
-def test_a_partition_that_cannot_be_is_named(partition: object, text: str) -> None:
+@pytest.mark.parametrize(("partition", "text"), [(-1, "0 to 2"), (3, "0 to 2"), ("1", "an int"), (True, "an int")])
+def test_a_partition_that_cannot_be_is_named(partition: Any, text: str) -> None:
     with pytest.raises(MessageError, match=f"partition: expected {text}"):
         check_partition(partition, 3)
 

@@ -22,9 +22,13 @@ from penstock.config.options import (
     Acks,
     Alias,
     Compression,
+    Delivery,
     Hash,
+    Isolation,
+    OnGap,
     Option,
     PropertyOrder,
+    Repack,
     Scope,
     WhenFull,
 )
@@ -39,6 +43,7 @@ _SCOPES: Final[Mapping[Scope, str]] = {
     Scope.BATCH: "a producer's batches (BatchPolicy)",
     Scope.GATE: "a producer's gate (BatchIo)",
     Scope.READER: "a reader",
+    Scope.REPLICATOR: "a replicator",
 }
 
 
@@ -90,6 +95,7 @@ class ProducerOptions(_Section):
     message_bytes_max: int = _DEFAULTS["message_bytes_max"]
     compression: Compression = _DEFAULTS["compression"]
     compression_level: int | None = _DEFAULTS["compression_level"]
+    unknown_topic_ms: float = _DEFAULTS["unknown_topic_ms"]
     hash: Hash = _DEFAULTS["hash"]
     transactional_id: str | None = _DEFAULTS["transactional_id"]
     transaction_timeout_ms: float = _DEFAULTS["transaction_timeout_ms"]
@@ -134,6 +140,33 @@ class ReaderOptions(_Section):
     scope: ClassVar[Scope] = Scope.READER
 
     decompressed_bytes_max: int = _DEFAULTS["decompressed_bytes_max"]
+    prefetch_bytes_max: int = _DEFAULTS["prefetch_bytes_max"]
+    fetch_bytes_max: int = _DEFAULTS["fetch_bytes_max"]
+    partition_bytes_max: int = _DEFAULTS["partition_bytes_max"]
+    fetch_bytes_min: int = _DEFAULTS["fetch_bytes_min"]
+    fetch_wait_ms: float = _DEFAULTS["fetch_wait_ms"]
+    isolation: Isolation = _DEFAULTS["isolation"]
+    verify_checksums: bool = _DEFAULTS["verify_checksums"]
+    on_gap: OnGap = _DEFAULTS["on_gap"]
+    trouble_ms_max: float | None = _DEFAULTS["trouble_ms_max"]
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicatorOptions(_Section):
+    """What a replicator reads."""
+
+    scope: ClassVar[Scope] = Scope.REPLICATOR
+
+    delivery: Delivery = _DEFAULTS["delivery"]
+    commit_interval_ms: float = _DEFAULTS["commit_interval_ms"]
+    transaction_bytes_max: int = _DEFAULTS["transaction_bytes_max"]
+    repack: Repack = _DEFAULTS["repack"]
+    copy_bytes_max: int = _DEFAULTS["copy_bytes_max"]
+    copy_entries_max: int = _DEFAULTS["copy_entries_max"]
+    messages_per_second_max: int | None = _DEFAULTS["messages_per_second_max"]
+    bytes_per_second_max: int | None = _DEFAULTS["bytes_per_second_max"]
+    renew_ms: float = _DEFAULTS["renew_ms"]
+    discover_ms: float = _DEFAULTS["discover_ms"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +178,7 @@ class Options:
     batch: BatchPolicy = field(default_factory=BatchPolicy)
     io: BatchIo = field(default_factory=BatchIo)
     reader: ReaderOptions = field(default_factory=ReaderOptions)
+    replicator: ReplicatorOptions = field(default_factory=ReplicatorOptions)
 
 
 def parse(
@@ -233,11 +267,6 @@ def _delivery_problems(options: Options) -> Iterator[str]:
     client, producer = options.client, options.producer
     if producer.idempotence and producer.acks != "all":
         yield f"idempotence needs acks=all, not {producer.acks}: set acks=all, or idempotence=false"
-    if producer.idempotence and client.in_flight_max > IDEMPOTENT_IN_FLIGHT_MAX:
-        yield (
-            f"idempotence allows {IDEMPOTENT_IN_FLIGHT_MAX} requests in flight, not {client.in_flight_max}: "
-            f"set in_flight_max={IDEMPOTENT_IN_FLIGHT_MAX}, or idempotence=false"
-        )
     if producer.transactional_id is not None and not producer.idempotence:
         yield "transactional_id needs idempotence: set idempotence=true, or give no transactional_id"
     if client.retry_backoff_ms > client.retry_backoff_max_ms:

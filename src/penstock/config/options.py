@@ -37,8 +37,12 @@ from penstock.config.kinds import (
 Acks = Literal["all", "leader", "none"]
 Compression = Literal["none", "gzip", "snappy", "lz4", "zstd"]
 Hash = Literal["murmur2", "crc32"]
+Isolation = Literal["committed", "uncommitted"]
+OnGap = Literal["stop", "skip"]
 PropertyOrder = Literal["lane", "group"]
 WhenFull = Literal["wait", "direct", "fail"]
+Delivery = Literal["exactly-once", "at-least-once"]
+Repack = Literal["auto", "never", "always"]
 
 
 class Scope(enum.Enum):
@@ -49,6 +53,7 @@ class Scope(enum.Enum):
     BATCH = "batch"
     GATE = "io"
     READER = "reader"
+    REPLICATOR = "replicator"
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +99,10 @@ def _wait_or_fail(value: object) -> object:
 def _level_or_default(value: object) -> object:
     level = read_number(value)
     return None if level == -1 else level
+
+
+def _exactly_once(value: object) -> object:
+    return {"enabled": "exactly-once", "disabled": "at-least-once"}.get(str(value))
 
 
 def _hash_of_partitioner(value: object) -> object:
@@ -161,8 +170,8 @@ _CLIENT: Final = (
         Scope.CLIENT,
         count(1, 1_000_000),
         5,
-        "Unanswered requests per connection. Brokers remember 5 batches per producer and partition, so idempotence "
-        "allows no more.",
+        "Unanswered requests per connection. Brokers remember 5 batches per producer and partition, so with "
+        "idempotence a partition never has more than 5 of its batches in flight, however many requests are.",
         (
             Alias("max.in.flight.requests.per.connection", "Kafka, librdkafka"),
             Alias("max.in.flight", "librdkafka"),
@@ -277,7 +286,8 @@ _PRODUCER: Final = (
         Scope.PRODUCER,
         Choice(get_args(WhenFull)),
         "wait",
-        "What `send` does above `total_bytes_max`: wait for room, write the message directly and unbatched, or fail.",
+        "What `send` does above `total_bytes_max`: wait for room, write the message directly and unbatched, or fail. "
+        "What is written directly may take as much again; above that it waits.",
         (
             Alias("block_if_queue_full", "Pulsar", _wait_or_fail, "true: wait, false: fail"),
             Alias("blockIfQueueFull", "Pulsar", _wait_or_fail, "true: wait, false: fail"),
@@ -288,7 +298,8 @@ _PRODUCER: Final = (
         Scope.PRODUCER,
         millis(0, INT32_MAX),
         60_000,
-        "How long `send` waits for room when `when_full` is wait. It never waits for anything else.",
+        "How long `send` waits for room: when `when_full` is wait, and when it is direct and twice `total_bytes_max` "
+        "is used up. It never waits for anything else.",
         (Alias("max.block.ms", "Kafka"),),
     ),
     Option(
@@ -329,6 +340,15 @@ _PRODUCER: Final = (
             Alias("compression.level", "librdkafka", _level_or_default, "-1: the codec's default"),
             Alias("compressLevel", "RocketMQ"),
         ),
+    ),
+    Option(
+        "unknown_topic_ms",
+        Scope.PRODUCER,
+        millis(0, INT32_MAX),
+        10_000,
+        "How long a topic that the cluster does not know may take to come into being; after it, what waits for it "
+        "fails.",
+        (Alias("topic.metadata.propagation.max.ms", "librdkafka"),),
     ),
     Option(
         "hash",
@@ -480,9 +500,170 @@ _READER: Final = (
         128 * MIB,
         "What one batch may unpack to. Above it reading ends with an error instead of filling the memory.",
     ),
+    Option(
+        "prefetch_bytes_max",
+        Scope.READER,
+        size(64 * KIB, TIB),
+        32 * MIB,
+        "Bytes that a reader holds ready or has asked for, before they are handed out. All brokers share them, so that "
+        "each can be asked while its last answer is consumed.",
+        (Alias("queued.max.messages.kbytes", "librdkafka", _times(KIB), "in KiB"),),
+    ),
+    Option(
+        "fetch_bytes_max",
+        Scope.READER,
+        size(1, INT32_MAX),
+        8 * MIB,
+        "Bytes of entries in one answer of a broker. An entry that is larger alone still comes, alone.",
+        (Alias("fetch.max.bytes", "Kafka, librdkafka"),),
+    ),
+    Option(
+        "partition_bytes_max",
+        Scope.READER,
+        size(1, INT32_MAX),
+        MIB,
+        "Bytes of entries of one partition in one answer. Larger ones were measured to be slower, since they fall out "
+        "of the processor's cache before they are opened.",
+        (
+            Alias("max.partition.fetch.bytes", "Kafka, librdkafka"),
+            Alias("fetch.message.max.bytes", "librdkafka"),
+        ),
+    ),
+    Option(
+        "fetch_bytes_min",
+        Scope.READER,
+        size(1, INT32_MAX),
+        1,
+        "A broker answers as soon as it has this much, or when `fetch_wait_ms` is over.",
+        (Alias("fetch.min.bytes", "Kafka, librdkafka"),),
+    ),
+    Option(
+        "fetch_wait_ms",
+        Scope.READER,
+        millis(0, INT32_MAX),
+        500,
+        "How long a broker waits for something to give, before it says that there is nothing; at most half of "
+        "`request_timeout_ms`.",
+        (Alias("fetch.max.wait.ms", "Kafka"), Alias("fetch.wait.max.ms", "librdkafka")),
+    ),
+    Option(
+        "isolation",
+        Scope.READER,
+        Choice(get_args(Isolation), {"read_committed": "committed", "read_uncommitted": "uncommitted"}),
+        "committed",
+        "What is read of transactions: only what they have committed, and nothing behind one that is still open; or "
+        "everything, aborted messages too.",
+        (Alias("isolation.level", "Kafka, librdkafka"),),
+    ),
+    Option(
+        "verify_checksums",
+        Scope.READER,
+        Flag(),
+        True,
+        "Whether the checksum of every entry is verified. It costs a few microseconds for each.",
+        (Alias("check.crcs", "Kafka, librdkafka"),),
+    ),
+    Option(
+        "on_gap",
+        Scope.READER,
+        Choice(get_args(OnGap)),
+        "stop",
+        "What a reader does when messages that it should read next are gone, because the log was cut or the topic made "
+        "anew. stop: end with an error that names the missing positions; skip: count them and go on behind them.",
+    ),
+    Option(
+        "trouble_ms_max",
+        Scope.READER,
+        millis(1, INT32_MAX),
+        None,
+        "How long a reader goes on trying while something is in its way, such as brokers that cannot be reached or a "
+        "partition without a leader. After it reading ends with an error; without it, it is tried for ever.",
+    ),
 )
 
-OPTIONS: Final[tuple[Option, ...]] = (*_CLIENT, *_PRODUCER, *_BATCH, *_GATE, *_READER)
+_REPLICATOR: Final = (
+    Option(
+        "delivery",
+        Scope.REPLICATOR,
+        Choice(get_args(Delivery)),
+        "exactly-once",
+        "What is promised. exactly-once: messages and the source's position are stored in one transaction, so that "
+        "readers of what is committed see each message once, whatever happens. at-least-once: without transactions, "
+        "which is faster; after a failure some messages are there twice.",
+        (Alias("exactly.once.source.support", "Kafka", _exactly_once, "enabled or disabled"),),
+    ),
+    Option(
+        "commit_interval_ms",
+        Scope.REPLICATOR,
+        millis(1, INT32_MAX),
+        500,
+        "How often positions are committed. With exactly-once, messages can be read in the target only then.",
+        (Alias("offset.flush.interval.ms", "Kafka"),),
+    ),
+    Option(
+        "transaction_bytes_max",
+        Scope.REPLICATOR,
+        size(1, TIB),
+        64 * MIB,
+        "A partition that has copied so much since the last commit commits at once.",
+    ),
+    Option(
+        "repack",
+        Scope.REPLICATOR,
+        Choice(get_args(Repack)),
+        "auto",
+        "Whether batches are opened and put together anew. auto: runs of tiny ones, which would cost the target a "
+        "request each; never: no batch is opened for that; always: all are.",
+    ),
+    Option(
+        "copy_bytes_max",
+        Scope.REPLICATOR,
+        size(1, TIB),
+        64 * MIB,
+        "Bytes that may be on their way to the target at once, over all partitions.",
+    ),
+    Option(
+        "copy_entries_max",
+        Scope.REPLICATOR,
+        count(1, INT32_MAX),
+        10_000,
+        "Entries that may be on their way to the target at once, over all partitions.",
+        (Alias("replicationProducerQueueSize", "Pulsar"),),
+    ),
+    Option(
+        "messages_per_second_max",
+        Scope.REPLICATOR,
+        count(1, INT32_MAX),
+        None,
+        "How many messages are copied in a second at the most, over all partitions.",
+        (Alias("dispatchThrottlingRatePerReplicatorInMsg", "Pulsar"),),
+    ),
+    Option(
+        "bytes_per_second_max",
+        Scope.REPLICATOR,
+        size(1, TIB),
+        None,
+        "How many bytes are copied in a second at the most, over all partitions.",
+        (Alias("dispatchThrottlingRatePerReplicatorInByte", "Pulsar"),),
+    ),
+    Option(
+        "renew_ms",
+        Scope.REPLICATOR,
+        millis(1, INT32_MAX),
+        86_400_000,
+        "After so long a position that has not moved is committed again, so that the target does not forget it.",
+    ),
+    Option(
+        "discover_ms",
+        Scope.REPLICATOR,
+        millis(1, INT32_MAX),
+        30_000,
+        "How often new topics and partitions are looked for.",
+        (Alias("refresh.topics.interval.seconds", "Kafka", _times(1000), "in seconds"),),
+    ),
+)
+
+OPTIONS: Final[tuple[Option, ...]] = (*_CLIENT, *_PRODUCER, *_BATCH, *_GATE, *_READER, *_REPLICATOR)
 
 # Names that users of the other systems will try and that have no row: what to do instead.
 NOT_OPTIONS: Final[Mapping[str, str]] = {
@@ -497,6 +678,10 @@ NOT_OPTIONS: Final[Mapping[str, str]] = {
     "queue.buffering.max.messages": "memory is limited by bytes: total_bytes_max",
     "max_pending_messages": "memory is limited by bytes: total_bytes_max",
     "maxPendingMessages": "memory is limited by bytes: total_bytes_max",
+    "group.id": "positions are kept by a cursor: client.cursor(topic, name)",
+    "auto.offset.reset": "where reading starts is said by start=..., what becomes of a gap by on_gap",
+    "enable.auto.commit": "positions are stored by cursor.commit(...), and not by themselves",
+    "max.poll.records": "what is handed out is limited by bytes: partition_bytes_max",
     "lazy_start_partitioned_producers": "partitions are always opened when first used",
     "lazyStartPartitionedProducers": "partitions are always opened when first used",
 }

@@ -1,8 +1,8 @@
-"""How long to pause before trying again: twice as long each time, jittered, up to a limit. Pure."""
+"""How long to pause before trying again: twice as long each time, jittered, up to a limit. Moments compared. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final, TypeAlias
 
 JITTER: Final = 0.2
@@ -12,6 +12,22 @@ _DOUBLINGS_MAX: Final = 32
 
 RandomSource: TypeAlias = Callable[[], float]
 """Gives numbers from 0 up to but not including 1, as `random.Random().random` does."""
+
+
+def pause(failures: int, first: float, longest: float, random: RandomSource) -> float:
+    """The seconds to pause after so many failures in a row."""
+    doubled = first * 2.0 ** min(max(failures - 1, 0), _DOUBLINGS_MAX)
+    nominal = min(doubled, longest / (1 + JITTER))
+    return max(nominal * (1 + JITTER * (2 * random() - 1)), PAUSE_MIN)
+
+
+def earliest(moments: Iterable[float | None]) -> float | None:
+    """The first of these moments; None stands for never."""
+    found = None
+    for moment in moments:
+        if moment is not None and (found is None or moment < found):
+            found = moment
+    return found
 
 
 class Backoff:
@@ -36,10 +52,8 @@ class Backoff:
 
     def next(self) -> float:
         """Count a failure; the seconds to pause before the next attempt."""
-        doubled = self.first * 2.0 ** min(self._failures, _DOUBLINGS_MAX)
         self._failures += 1
-        nominal = min(doubled, self._longest / (1 + JITTER))
-        return max(nominal * (1 + JITTER * (2 * self._random() - 1)), PAUSE_MIN)
+        return pause(self._failures, self.first, self._longest, self._random)
 
     def reset(self) -> None:
         """It worked: the next pause is the first one again."""

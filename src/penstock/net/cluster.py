@@ -15,19 +15,19 @@ cluster. Addresses are used again by others; without this, a message could be st
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from penstock.config import ClientOptions
 from penstock.errors import ConnectionLostError, NotSentError, PenstockError
 from penstock.net.asks import Ask, Asks, Target, Whom, Why
-from penstock.net.backoff import Backoff, RandomSource
+from penstock.net.backoff import Backoff, RandomSource, earliest
 from penstock.net.failures import because
 from penstock.net.gate import IoMemory
 from penstock.net.links import Connected, Disconnected, Link, Links, Unreachable, Use, Wait, choose
 from penstock.net.lookups import LookUps
-from penstock.net.pipeline import Closed, Lost, Pipeline, PipelineEvent, PipelineLimits, Sent
+from penstock.net.pipeline import Closed, Lost, Pipeline, PipelineEvent, PipelineLimits, Sent, State
 from penstock.net.poller import ReadyIo, Watcher
 from penstock.net.stream import StreamFactory
 from penstock.net.topology import NodeGone, NodeMoved, TopicChanged, TopicFailed, Topology
@@ -70,15 +70,20 @@ class Cluster:
         self._links = Links(seeds, self._backoff)
         self._lookups = LookUps(self._backoff(), parts.options.metadata_age_max_ms / 1000)
         self._asks = Asks()
+        self._asked = False  # since asks were last sent
         self._retry_at: float | None = None
+        self._tick_at = -math.inf  # when time next brings something to a connection, or to a link that is wanted
         self._events: list[ClusterEvent] = []
         self._closed = False
 
     # What is known
 
-    def want(self, topic: str, now: float, *, create: bool = False) -> None:
-        """This topic is in use; to be said again on each use, since unused ones are forgotten. Raises `BusyError`."""
-        self._lookups.want(topic, now, create=create)
+    def want(self, topic: str, now: float, *, create: bool = False, keep: bool = False) -> None:
+        """This topic is in use; to be said again on each use, since unused ones are forgotten, or once with `keep`.
+
+        Raises `BusyError`.
+        """
+        self._lookups.want(topic, now, create=create, keep=keep)
 
     def forget(self, topic: str) -> None:
         """Nobody uses this topic any more."""
@@ -108,10 +113,22 @@ class Cluster:
             return None
         return NotSentError(f"{self.name} cannot be reached: {story}")
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether it was closed on this side."""
+        return self._closed
+
     def failure(self, node: NodeId) -> PenstockError | None:
         """Why a broker cannot be spoken to, as of the last attempt; None when it can, or was not tried."""
         link = self._links.node(node)
         return link.failure if link else None
+
+    def enlists(self, node: NodeId) -> bool | None:
+        """Whether a broker enlists by itself what is used in a transaction; None while it cannot be spoken to."""
+        link = self._links.node(node)
+        if link is None or link.pipeline is None or link.pipeline.ready is None or not link.vetted:
+            return None
+        return link.pipeline.ready.enlists
 
     def meet(self, node: NodeId, endpoint: Endpoint, now: float) -> None:
         """A broker named outside of metadata, as the home of a transaction."""
@@ -146,6 +163,7 @@ class Cluster:
         if isinstance(target, Partition):
             self._lookups.want(target.topic, now)
         self._asks.add(Ask(request, token, target, self._deadline(now)))
+        self._asked = True
 
     def flush(self, now: float) -> None:
         """Let all frames out of the gates."""
@@ -154,47 +172,54 @@ class Cluster:
 
     # The loop
 
-    def turn(self, ready: Iterable[ReadyIo], now: float) -> list[ClusterEvent]:
-        """Do what can be done now; what came of it. What is ready on other clusters' connections is passed over."""
-        self._links.wake(now)
-        for key, readable, writable in ready:
-            link = self._links.find(key)
-            if link is None or link.pipeline is None:
-                continue
-            pipeline = link.pipeline
-            if writable:
-                self._handle(pipeline, pipeline.on_writable(now), now)
-            if readable:
-                self._handle(pipeline, pipeline.on_readable(now), now)
-        for pipeline in self._links.pipelines():
-            self._handle(pipeline, pipeline.tick(now), now)
+    def turn(self, ready: Sequence[ReadyIo], now: float) -> list[ClusterEvent]:
+        """Do what can be done now; what came of it. What is ready on other clusters' connections is passed over.
+
+        All is read before anything is written: a broker that waits for its answers to be read does not read itself.
+        """
+        is_due = now >= self._tick_at
+        if is_due:
+            self._links.wake(now)
+        for pipeline in self._ours(key for key, readable, _ in ready if readable):
+            self._handle(pipeline, pipeline.on_readable(now), now)
+        for pipeline in self._ours(key for key, _, writable in ready if writable):
+            self._handle(pipeline, pipeline.on_writable(now), now)
+        if is_due:
+            for pipeline in self._links.pipelines():
+                self._handle(pipeline, pipeline.tick(now), now)
         self._maybe_look_up(now)
         self._send_asks(now)
-        for pipeline in self._links.superfluous(self.topology.nodes):
+        for pipeline in self._links.superfluous():
             self._handle(pipeline, pipeline.close(ConnectionLostError(f"{pipeline.name}: not needed any more")), now)
         events, self._events = self._events, []
         return events
 
+    def _ours(self, keys: Iterable[object]) -> Iterator[Pipeline]:
+        """Those of these connections that are ours, one after the other, since one may end another."""
+        for key in keys:
+            link = self._links.find(key)
+            if link is not None and link.pipeline is not None:
+                yield link.pipeline
+
     def before_poll(self) -> float | None:
         """Tell the poller what to watch; the moment of the next turn if nothing happens before."""
-        for link in self._links:
-            if link.pipeline is not None:
-                interest = link.pipeline.interest()
-                if interest != link.watched:
-                    self._parts.poller.watch(
-                        link.pipeline, interest.descriptor, read=interest.read, write=interest.write
-                    )
-                    link.watched = interest
+        deadlines = [self._links.next_deadline()]
+        connecting = False
+        for pipeline, link in self._links.connections():
+            interest = pipeline.interest()
+            if interest != link.watched:
+                self._parts.poller.watch(pipeline, interest.descriptor, read=interest.read, write=interest.write)
+                link.watched = interest
+            deadlines.append(pipeline.next_deadline())
+            connecting = connecting or pipeline.state is State.CONNECTING
+        tick_at = earliest(deadlines)
+        # Whoever resolves names wakes us, and then there is nothing to be read or written yet.
+        self._tick_at = -math.inf if connecting else math.inf if tick_at is None else tick_at
         if self._events or self._closed:
             return -math.inf if self._events else None
-        deadlines = [pipeline.next_deadline() for pipeline in self._links.pipelines()]
-        deadlines += [
-            self._lookups.next_deadline(),
-            self._links.next_deadline(),
-            self._asks.next_deadline(),
-            self._retry_at,
-        ]
-        return min((deadline for deadline in deadlines if deadline is not None), default=None)
+        if self._asked:
+            return -math.inf  # after this turn had sent what was asked before: the next one must not wait
+        return earliest((tick_at, self._lookups.next_deadline(), self._asks.next_deadline(), self._retry_at))
 
     def close(self, now: float) -> list[ClusterEvent]:
         """Close all connections; every request that has no outcome gets one."""
@@ -227,6 +252,8 @@ class Cluster:
         self._handle(pipeline, pipeline.tick(now), now)
 
     def _handle(self, pipeline: Pipeline, events: Sequence[PipelineEvent], now: float) -> None:
+        if not events:
+            return
         idle = not any(isinstance(event, Lost) for event in events)
         for event in events:
             if isinstance(event, Ready):
@@ -283,7 +310,8 @@ class Cluster:
 
     def _send_asks(self, now: float) -> None:
         self._retry_at = None
-        for ask in self._asks.take():
+        self._asked = False
+        for ask in self._asks.take() if self._asks else ():
             if now >= ask.deadline:
                 self._lose(ask, self._expired(ask, now), now)
                 continue

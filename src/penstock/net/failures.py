@@ -16,7 +16,7 @@ class InvariantError(RuntimeError):
     """
 
 
-def because(error: AnyError, cause: BaseException) -> AnyError:
+def because(error: AnyError, cause: BaseException | None) -> AnyError:
     """The error with its cause, for errors that are handed on and not raised."""
     error.__cause__ = cause
     return error

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeAlias
 
@@ -166,6 +166,8 @@ class Links:
         self._seeds = [Link(seed, seed, backoff()) for seed in dict.fromkeys(seeds)]
         self._nodes: dict[NodeId, Link] = {}
         self._open: dict[Pipeline, Link] = {}
+        self._named: frozenset[NodeId] = frozenset()
+        self._strays: list[Pipeline] | None = None  # connections to others than brokers; None: to be looked for
 
     def __iter__(self) -> Iterator[Link]:
         yield from self._nodes.values()
@@ -174,6 +176,10 @@ class Links:
     def pipelines(self) -> list[Pipeline]:
         """All connections there are."""
         return list(self._open)
+
+    def connections(self) -> Iterable[tuple[Pipeline, Link]]:
+        """All connections, and whose they are."""
+        return self._open.items()
 
     def find(self, key: object) -> Link | None:
         """The link whose connection this is; None when it is not ours, or not any more."""
@@ -192,10 +198,12 @@ class Links:
         link.opened_at = now
         link.pipeline, link.vetted, link.wanted, link.watched = pipeline, False, False, UNWATCHED
         self._open[pipeline] = link
+        self._strays = None
 
     def ended(self, pipeline: Pipeline) -> Link | None:
         """The connection is over; whose it was."""
         link = self._open.pop(pipeline, None)
+        self._strays = None
         if link is not None:
             link.pipeline, link.vetted, link.watched = None, False, UNWATCHED
         return link
@@ -211,20 +219,30 @@ class Links:
                 kept[node].retry_at = -math.inf
         self._nodes = {node: kept[node] for node in sorted(kept, key=lambda node: (str(type(node)), node))}
         self._adopt(nodes)
+        self._named = frozenset(nodes)
+        self._strays = None
 
     def standings(self, nodes: Mapping[NodeId, Endpoint], now: float) -> list[Standing]:
         """All peers that anybody's request may go to."""
         return [link.standing(now) for link in self if link.peer in nodes or isinstance(link.peer, Endpoint)]
 
-    def superfluous(self, nodes: Mapping[NodeId, Endpoint]) -> list[Pipeline]:
+    def superfluous(self) -> list[Pipeline]:
         """Idle connections to brokers that are gone and, once a broker is connected, to seeds that are none."""
-        connected = any(link.vetted for node, link in self._nodes.items() if node in nodes)
+        if self._strays is None:
+            self._strays = [
+                pipeline
+                for pipeline, link in self._open.items()
+                if isinstance(link.peer, Endpoint) or link.peer not in self._named
+            ]
+        if not self._strays:
+            return []
+        connected = any(link.vetted for node, link in self._nodes.items() if node in self._named)
         return [
             pipeline
-            for pipeline, link in self._open.items()
+            for pipeline in self._strays
             if pipeline.in_flight == 0
-            and link.vetted
-            and (connected if isinstance(link.peer, Endpoint) else link.peer not in nodes)
+            and (link := self._open[pipeline]).vetted
+            and (connected or not isinstance(link.peer, Endpoint))
         ]
 
     def trouble(self, now: float) -> str:

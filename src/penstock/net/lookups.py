@@ -25,10 +25,11 @@ LOOK_UP_TOPICS_MAX: Final = 1_000
 
 @dataclass(slots=True)
 class _Wanted:
-    """A topic that somebody uses; whether the cluster may create it, and when it was last wanted."""
+    """A topic that somebody uses; whether the cluster may create it, when it was last wanted, and whether for good."""
 
     create: bool
     used: float
+    kept: bool = False
 
 
 class LookUps:
@@ -53,18 +54,19 @@ class LookUps:
         """The topics in use."""
         return self._wanted.keys()
 
-    def want(self, topic: str, now: float, *, create: bool = False) -> None:
-        """This topic is in use. Raises `BusyError` when too many are."""
+    def want(self, topic: str, now: float, *, create: bool = False, keep: bool = False) -> None:
+        """This topic is in use; with `keep` until it is forgotten. Raises `BusyError` when too many are."""
         wanted = self._wanted.get(topic)
         if wanted is not None:
             wanted.used = now
+            wanted.kept = wanted.kept or keep
             if create and not wanted.create:
                 wanted.create = True
                 self._make_stale([topic])
             return
         if len(self._wanted) >= self._topics_max:
             raise BusyError(f"{self._topics_max} topics are in use, which is the limit: no room for {topic}")
-        self._wanted[topic] = _Wanted(create, now)
+        self._wanted[topic] = _Wanted(create, now, keep)
         self._new[topic] = None
         if self._renew_at == math.inf:
             self._renew_at = now + self._age_max
@@ -113,7 +115,9 @@ class LookUps:
         else:
             self._backoff.reset()
             self._not_before = now + self._backoff.first
-        unused = [topic for topic, wanted in self._wanted.items() if now - wanted.used >= self._age_max]
+        unused = [
+            topic for topic, wanted in self._wanted.items() if not wanted.kept and now - wanted.used >= self._age_max
+        ]
         for topic in unused:
             self.forget(topic)
         return unused

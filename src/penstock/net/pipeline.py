@@ -30,6 +30,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from penstock.config import BatchIo, ClientOptions
 from penstock.errors import ConnectionLostError, NotSentError, PenstockError, TimedOutError
+from penstock.net.backoff import earliest
 from penstock.net.failures import InvariantError, because
 from penstock.net.gate import AT_ONCE, Frame, Gate, IoMemory
 from penstock.net.meters import Share
@@ -126,6 +127,8 @@ class Pipeline:
     ) -> None:
         self.name = name
         self.state = State.CONNECTING
+        self.ready: Ready | None = None
+        """What the greeting said, once it is over."""
         self.writes = 0
         """How often the transport was given bytes and took some."""
         self._stream = stream
@@ -167,6 +170,9 @@ class Pipeline:
     ) -> None:
         """Send a request when its policy lets it leave; asked only while there is room.
 
+        When it takes the last of the room nothing more can join it in the gate, which opens: it would only keep out
+        requests that may not wait.
+
         What the wire refuses is raised, and leaves no trace. An outcome that comes of writing at once is told by the
         next call that returns events.
         """
@@ -176,6 +182,8 @@ class Pipeline:
         frame.fill(self._wire.send(request, frame), shares)
         self._flights[frame] = None
         self._leave(self._gate.add(frame, policy, now))
+        if len(self._flights) >= self._limits.in_flight_max:
+            self._leave(self._gate.flush(now))
 
     def on_readable(self, now: float) -> list[PipelineEvent]:
         """Read what came, up to a turn's share, and tell what it means."""
@@ -243,7 +251,7 @@ class Pipeline:
             deadlines.append(self._stream.deadline())
         if self._throttled_until > -math.inf:
             deadlines.append(self._throttled_until)
-        return min((deadline for deadline in deadlines if deadline is not None), default=None)
+        return earliest(deadlines)
 
     def _overdue(self) -> float | None:
         if self.state is State.GREETING:
@@ -333,6 +341,7 @@ class Pipeline:
                 self._end(ConnectionLostError(f"{self.name}: the broker greeted twice"))
                 return
             self._become(State.READY)
+            self.ready = event
             self._events.append(event)
         elif isinstance(event, Reply):
             self._speak(event.buffers, now)

@@ -7,6 +7,7 @@ How a view is merged:
   not undo what a better informed one told. Epochs start anew with a new topic of the same name, which shows in one of
   three ways: the topic was missing in between, it has fewer partitions, or views of an older epoch keep coming
   (`OLDER_VIEWS_MAX` in a row; else a topic that was deleted and made again between two views would stay leaderless).
+  Where views tell a topic's id, one of another id is taken as it is told.
 - A topic that was asked for and is missing is unknown. What was known of it is forgotten, since it may come back as
   another one.
 - A topic with another error keeps its partitions while the error is one that passes.
@@ -17,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
+from uuid import UUID
 
 from penstock.errors import PenstockError, RefusedError, UnknownTopicError
 from penstock.wire.protocol import ClusterView, Endpoint, NodeId, Partition, PartitionView, TopicView
@@ -26,7 +28,8 @@ OLDER_VIEWS_MAX: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class TopicChanged:
-    """A topic can be used: it became known, has other leaders, or more partitions; `partitions` is their number."""
+    """A topic can be used: it became known, has other leaders, more partitions or another id; `partitions` is their
+    number."""
 
     topic: str
     partitions: int
@@ -66,6 +69,7 @@ class _Topic:
     partitions: Mapping[int, PartitionView] = field(default_factory=dict)
     error: PenstockError | None = None
     older_views: int = 0
+    id: UUID | None = None
 
 
 class Topology:
@@ -98,6 +102,17 @@ class Topology:
         known = self._topics.get(partition.topic)
         view = known.partitions.get(partition.number) if known else None
         return view.leader if view else None
+
+    def leader_epoch(self, partition: Partition) -> int:
+        """How often a partition's leader has changed; -1 where that is not known."""
+        known = self._topics.get(partition.topic)
+        view = known.partitions.get(partition.number) if known else None
+        return view.leader_epoch if view else -1
+
+    def topic_id(self, topic: str) -> UUID | None:
+        """A topic's id, as last told; None where that is not known."""
+        known = self._topics.get(topic)
+        return known.id if known else None
 
     def is_settled(self, topic: str) -> bool:
         """Whether asking again soon would bring nothing: all partitions have leaders, or the error will not pass."""
@@ -150,11 +165,11 @@ class Topology:
         known.error, error_before = told.error, known.error
         if told.error is not None:
             if isinstance(told.error, UnknownTopicError) or not told.error.retriable:
-                known.partitions = {}
+                known.partitions, known.id = {}, None
             return TopicFailed(topic, told.error)
-        merged = _merge_partitions(known, told.partitions)
-        changed = merged != known.partitions or error_before is not None
-        known.partitions = merged
+        merged, topic_id = _merge_partitions(known, told), told.id or known.id
+        changed = merged != known.partitions or error_before is not None or topic_id != known.id
+        known.partitions, known.id = merged, topic_id
         return TopicChanged(topic, len(merged)) if changed else None
 
     def __repr__(self) -> str:
@@ -164,8 +179,9 @@ class Topology:
         )
 
 
-def _merge_partitions(known: _Topic, told: Mapping[int, PartitionView]) -> dict[int, PartitionView]:
-    if len(told) < len(known.partitions):
+def _merge_partitions(known: _Topic, view: TopicView) -> dict[int, PartitionView]:
+    told = view.partitions
+    if len(told) < len(known.partitions) or (known.id is not None and view.id not in (None, known.id)):
         known.older_views = 0
         return dict(told)
     older = {

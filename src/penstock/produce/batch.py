@@ -5,22 +5,29 @@
       │         │ └─ again ─┘  │
       └─────────┴──> FAILED <──┘
 
+A batch that is too large for the broker, or holds messages that are to blame, ends as FAILED with the verdict `Moved`:
+its messages go on in others.
+
 Pure: time is an argument, and who waits for an outcome is told by whoever settles it.
 """
 
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+from typing import NamedTuple
 
-from penstock.errors import BatchStateError
-from penstock.message import Position
+from penstock.errors import BatchStateError, PenstockError
+from penstock.produce.claims import Listing, Shared
+from penstock.produce.kernel import Parcel
+from penstock.produce.receipts import Home, Settlement
 from penstock.wire.entry import BatchBuffer, Stamp
-from penstock.wire.protocol import Identity, Verdict
+from penstock.wire.protocol import Identity
 
 
 class State(enum.Enum):
     """Where a batch is in its life."""
+
+    __hash__ = object.__hash__  # members are what they are; Enum's own hash takes longer than all of `move`
 
     OPEN = "open"
     SEALED = "sealed"
@@ -41,9 +48,12 @@ TRANSITIONS: dict[State, frozenset[State]] = {
 class SealReason(enum.Enum):
     """Why a batch was sealed."""
 
+    __hash__ = object.__hash__
+
     BYTES = "bytes"
     COUNT = "count"
     DELAY = "delay"
+    AWAITED = "awaited"
     PROPERTIES = "properties"
     FIELD = "field"
     FLUSH = "flush"
@@ -52,38 +62,85 @@ class SealReason(enum.Enum):
     DIRECT = "direct"
 
 
-@dataclass(slots=True, eq=False)
-class Batch:
-    """Messages of one lane that leave together."""
+class Fields(NamedTuple):
+    """What holds for all messages of a batch beside its lane and its properties."""
 
-    buffer: BatchBuffer
-    created_at: float
-    expires_at: float
-    state: State = State.OPEN
-    reason: SealReason | None = None
-    identity: Identity | None = None
-    sequence: int = -1
-    attempts: int = 0
-    maybe_stored: bool = False
-    """An attempt ended without an answer: the broker may have it."""
-    surely_stored: bool = False
-    """A later batch was stored, which it cannot have been without this one."""
-    outcome: Verdict | None = None
+    tag: str | None = None
+    wait_for_store: bool | None = None
+
+
+NO_FIELDS = Fields()
+
+
+class Batch(Parcel):
+    """Messages of one lane that leave together.
+
+    Runs on: the thread that appends until it is sealed, then the I/O thread.
+    """
+
+    def __init__(
+        self,
+        buffer: BatchBuffer,
+        created_at: float,
+        expires_at: float,
+        topic: str = "",
+        partition: int = -1,
+        home: Home | None = None,
+    ) -> None:
+        super().__init__(topic, partition, home)
+        self.buffer = buffer
+        self.created_at = created_at
+        self.expires_at = expires_at
+        self.due_at = created_at
+        """When its delay is over."""
+        self.awaited_count = -1
+        """How many messages it had when somebody first waited for it; -1: nobody did while it was open."""
+        self.is_hurried = False
+        """It leaves before its delay is over, since somebody waits for it."""
+        self.state = State.OPEN
+        self.reason: SealReason | None = None
+        self.fields = NO_FIELDS
+        self.shared: Shared = ()
+        self.listing: Listing | None = None
+        self.reserved = 0
+        """Bytes of the client's memory that it holds."""
+        self.sealed_at = created_at
+        self.identity: Identity | None = None
+        self.sequence = -1
+        self.attempts = 0
+        self.maybe_stored = False
+        """An attempt ended without an answer: the broker may have it."""
+        self.surely_stored = False
+        """A later batch was stored, which it cannot have been without this one."""
+        self.trouble: PenstockError | None = None
+        """Why the last attempt failed."""
+        self._count = -1
 
     def __repr__(self) -> str:
         number = f", {self.identity.producer}:{self.identity.epoch}:{self.sequence}" if self.identity else ""
-        return f"<Batch {self.state.value}, {self.buffer.count} messages{number}, {self.attempts} attempts>"
+        return f"<Batch {self.state.value}, {self.count} messages{number}, {self.attempts} attempts>"
 
     @property
     def count(self) -> int:
         """Messages in it."""
-        return self.buffer.count
+        return self._count if self._count >= 0 else self.buffer.count
+
+    def let_go(self) -> None:
+        """Its bytes are not needed any more: receipts that are kept must not keep them."""
+        if self._count < 0:
+            self._count = self.buffer.count
+            del self.buffer
 
     def move(self, state: State) -> None:
         """Take the next step of its life; an impossible one raises with its story."""
         if state not in TRANSITIONS[self.state]:
             raise BatchStateError(f"{self!r} cannot become {state.value}")
         self.state = state
+
+    def settle(self, state: State, verdict: Settlement) -> None:
+        """End its life; its receipts have their outcome from now on."""
+        self.move(state)
+        self.verdict = verdict
 
     def number(self, identity: Identity | None, sequence: int) -> None:
         """Give it its place in its producer's order."""
@@ -95,10 +152,3 @@ class Batch:
         if self.identity is None:
             return Stamp()
         return Stamp(self.identity.producer, self.identity.epoch, self.sequence, transactional)
-
-
-def position_of(first: Position | None, index: int) -> Position | None:
-    """The position of a message, from its batch's first and its index."""
-    if first is None:
-        return None
-    return first + index if isinstance(first, int) else (*first, index)

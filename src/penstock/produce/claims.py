@@ -9,8 +9,9 @@ Pure. Runs on: the thread that appends, under whatever keeps two of them apart.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
+from penstock.errors import MessageError
 from penstock.message import Properties, PropertyValue
 from penstock.wire.entry import PropertyClaim
 
@@ -33,6 +34,17 @@ class Restriction:
         return tuple(
             [allowed.get(properties.get(name)) for name, allowed in zip(self.names, self._allowed, strict=True)]
         )
+
+    def shared_by_all(self, messages: Iterable[Properties | None]) -> Shared:
+        """What each of these messages, of one batch, brings of them; raises where they differ."""
+        first, *others = dict.fromkeys(map(self.shared, messages))
+        if others:
+            name = self.differing(first, others[0])[0]
+            raise MessageError(
+                f"batch: its messages differ in the property {name!r}, which same_properties keeps the same within a "
+                "batch: make a batch for each value, or use send_many"
+            )
+        return first
 
     def differing(self, one: Shared, other: Shared) -> list[str]:
         """The names of the properties in which two messages differ."""

@@ -4,6 +4,9 @@ Room is given in the order in which it was asked for: whoever asks while others 
 message is not starved by small ones. What is given is taken at that moment, on the waiter's behalf; every reserved
 byte is released exactly once, by whoever got it.
 
+What is sent directly may exceed the limit, by as much again. When that is used up too it is not done any more until
+all who wait have their room, or whoever exceeds it would stay in the way of those who wait.
+
 Runs on: any thread. The I/O thread only tries and releases, which never blocks.
 """
 
@@ -34,6 +37,7 @@ class MemoryBudget:
         self._lock = threading.Lock()  # guards the following
         self._used = 0
         self._waiters: deque[Waiter] = deque()
+        self._exhausted = False  # as much again is used up as well
 
     def __repr__(self) -> str:
         return f"<MemoryBudget {self._used} of {self.bytes_max} bytes, {len(self._waiters)} waiting>"
@@ -51,13 +55,25 @@ class MemoryBudget:
             self._used += size
             return True
 
+    def try_exceed(self, size: int) -> bool:
+        """Take room above the limit, up to twice as much."""
+        with self._lock:
+            self._exhausted = self._exhausted or self._used + size > 2 * self.bytes_max
+            if not self._exhausted:
+                self._used += size
+            return not self._exhausted
+
     def reserve(self, size: int, timeout: float | None) -> bool:
         """Take room, waiting for it for at most `timeout` seconds; False if there was none in that time."""
         if self.try_reserve(size):
             return True
         room = threading.Event()
         waiter = self.wait(size, room.set)
-        return room.wait(timeout) or not self.leave(waiter)
+        try:
+            return room.wait(timeout) or not self.leave(waiter)
+        except BaseException:  # as by Ctrl-C: nobody would use what is granted later
+            self.give_up(waiter)
+            raise
 
     def wait(self, size: int, granted: Callable[[], None]) -> Waiter:
         """Stand in line; `granted` is called when the room is theirs, perhaps before this returns."""
@@ -76,6 +92,11 @@ class MemoryBudget:
         self._serve()
         return True
 
+    def give_up(self, waiter: Waiter) -> None:
+        """Leave the line, or give back what was granted."""
+        if not self.leave(waiter):
+            self.release(waiter.size)
+
     def force(self, size: int) -> None:
         """Take room that is needed at once, above the limit if it must be: what is on its way is not stopped."""
         with self._lock:
@@ -93,9 +114,36 @@ class MemoryBudget:
         """Grant room to those at the head of the line; outside the lock, since they may ask again at once."""
         while True:
             with self._lock:
+                self._exhausted = self._exhausted and bool(self._waiters)
                 if not self._waiters or self._used + self._waiters[0].size > self.bytes_max:
                     return
                 waiter = self._waiters.popleft()
                 waiter.is_granted = True
                 self._used += waiter.size
             waiter.granted()
+
+
+class Purse:
+    """Bytes that were reserved for messages before; what they do not need is given back in the end."""
+
+    def __init__(self, budget: MemoryBudget, left: int) -> None:
+        self._budget = budget
+        self._left = left
+
+    def pay(self, likely: int, least: int) -> int:
+        """Have bytes: as many as are likely to be needed if so many are free, at least so many, or none (0)."""
+        if self._left >= least:
+            size = min(self._left, max(likely, least))
+            self._left -= size
+            return size
+        return next((size for size in (max(likely, least), least) if self._budget.try_reserve(size)), 0)
+
+    def add(self, size: int) -> None:
+        """So many more were reserved."""
+        self._left += size
+
+    def empty(self) -> None:
+        """Give back what is left."""
+        if self._left:
+            self._budget.release(self._left)
+            self._left = 0

@@ -9,9 +9,10 @@ Pure: chance is an argument. A user's own router is asked once per message, and 
 
 from __future__ import annotations
 
+import bisect
 import random
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, NamedTuple, Protocol
 
 from penstock.errors import ConfigError, MessageError
@@ -22,8 +23,10 @@ KeyHash = Callable[[bytes, int], int]
 
 MovesBy = Literal["bytes", "batch", "never"]
 
-Queued = Callable[[int], int]
-"""How many bytes wait for a partition."""
+Queued = Mapping[int, int]
+"""How many bytes wait for a partition; those that are not in it have none."""
+
+DRAWS_MAX = 64
 
 
 class Routed(NamedTuple):
@@ -74,7 +77,7 @@ class Spread(Protocol):
     moves_by: MovesBy
 
     def choose(self, partitions: int, available: Sequence[int], queued: Queued) -> int:
-        """The next partition, of those with a leader if there are any."""
+        """The next partition; `available` are those with a leader, in rising order, or empty when none has one."""
 
 
 class Sticky:
@@ -94,11 +97,13 @@ class Sticky:
     def choose(self, partitions: int, available: Sequence[int], queued: Queued) -> int:
         """Draw a partition; the weight of each is how much shorter its queue is than the longest."""
         candidates = available or range(partitions)
-        sizes = [queued(partition) for partition in candidates]
-        longest = max(sizes)
-        if longest == 0:
-            return self._chance.choice(candidates)
-        return self._chance.choices(candidates, [longest + 1 - size for size in sizes])[0]
+        longest = max(queued.values(), default=0)
+        chosen = self._chance.choice(candidates)
+        for _ in range(DRAWS_MAX):  # draw and accept by weight: the partitions are not walked through
+            if self._chance.random() * (longest + 1) < longest + 1 - queued.get(chosen, 0):
+                break
+            chosen = self._chance.choice(candidates)
+        return chosen
 
 
 class RoundRobin:
@@ -119,7 +124,7 @@ class RoundRobin:
         if self._last < 0:
             self._last = self._chance.choice(candidates)
         else:
-            self._last = next((candidate for candidate in candidates if candidate > self._last), candidates[0])
+            self._last = candidates[bisect.bisect_right(candidates, self._last) % len(candidates)]
         return self._last
 
 
@@ -172,11 +177,10 @@ class PartialRoundRobin:
     def choose(self, partitions: int, available: Sequence[int], queued: Queued) -> int:
         """The next of the part that has a leader; simply the next if none has."""
         self._grow(partitions)
-        with_leader = set(available)
         for _ in self._part:
             partition = self._part[self._next % len(self._part)]
             self._next += 1
-            if partition in with_leader:
+            if contains(available, partition):
                 return partition
         self._next += 1
         return self._part[self._next % len(self._part)]
@@ -189,12 +193,16 @@ class PartialRoundRobin:
         self._known = max(self._known, partitions)
 
 
-def check_partition(partition: object, partitions: int | None) -> int:
-    """A partition that a user named, known to be a number that exists (as far as the number of partitions is known)."""
+def check_partition(partition: int, partitions: int) -> int:
+    """A partition that a user named, known to exist."""
     if isinstance(partition, bool) or not isinstance(partition, int):
         raise MessageError(f"partition: expected an int, found {type(partition).__name__}")
-    if partition < 0:
-        raise MessageError(f"partition: expected 0 or more, found {partition}")
-    if partitions is not None and partition >= partitions:
+    if not 0 <= partition < partitions:
         raise MessageError(f"partition: expected 0 to {partitions - 1}, found {partition}; the topic has {partitions}")
     return partition
+
+
+def contains(candidates: Sequence[int], partition: int) -> bool:
+    """Whether a rising sequence has this number, without walking through it."""
+    place = bisect.bisect_left(candidates, partition)
+    return place < len(candidates) and candidates[place] == partition

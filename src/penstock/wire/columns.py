@@ -20,11 +20,10 @@ Int32s = npt.NDArray[np.int32]
 Int64s = npt.NDArray[np.int64]
 
 PROPERTIES = pa.map_(pa.string(), pa.binary())
-PAIR = pa.struct([PROPERTIES.key_field, PROPERTIES.item_field])
-NO_PAIRS = pa.array([], PAIR)
 TIME = pa.timestamp("ms", tz="UTC")
 POSITION = pa.int64()
 BINARY = pa.binary()
+RAW_PROPERTIES = pa.map_(BINARY, BINARY)  # names as they came, UTF-8 or not
 NO_BYTES: Bytes8 = np.empty(0, np.uint8)
 _ARROW = (pa.Array, pa.ChunkedArray)
 
@@ -46,6 +45,9 @@ class MapColumn(NamedTuple):
     values: BinaryColumn
     validity: Bytes8 | None = None
     bit_offset: int = 0
+
+
+NO_STRINGS = BinaryColumn(np.zeros(1, np.int32), NO_BYTES)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -109,6 +111,18 @@ def from_arrow(values: Any, keys: Any, properties: Any, event_times_ms: Any) -> 
         raise MessageError(f"columns: {error}") from error
 
 
+def take(columns: BufferColumns, indexes: npt.NDArray[np.integer[Any]]) -> BufferColumns:
+    """The messages at these indexes, in this order; one may be taken more than once."""
+    chosen, count = pa.array(indexes), len(columns)
+    return BufferColumns(
+        times_ms=columns.times_ms[indexes],
+        values=_taken_strings(columns.values, count, chosen),
+        keys=None if columns.keys is None else _taken_strings(columns.keys, count, chosen),
+        properties=None if columns.properties is None else _taken_pairs(columns.properties, count, chosen),
+        positions=None if columns.positions is None else columns.positions[indexes],
+    )
+
+
 def times_of(times: Any, count: int) -> Int64s:
     """Event times in ms, one for each of `count` messages; one number stands for all."""
     numbers = _arrow_times(_one_chunk(times)) if is_arrow(times) else _plain_times(times, count)
@@ -131,18 +145,33 @@ def _fixed(kind: pa.DataType, numbers: Int64s) -> pa.Array:
 def _binary(column: BinaryColumn | None, count: int, kind: pa.DataType = BINARY) -> pa.Array:
     if column is None:
         return pa.nulls(count, kind)
-    validity = None if column.validity is None else pa.py_buffer(column.validity)
+    validity = _bits(column, count)
     buffers = [validity, pa.py_buffer(column.offsets), pa.py_buffer(column.data)]
     return pa.Array.from_buffers(kind, count, buffers, -1 if validity else 0)
 
 
 def _map(column: MapColumn | None, count: int) -> pa.Array:
-    offsets, pairs = np.zeros(count + 1, np.int32), NO_PAIRS
-    if column is not None:
-        offsets, size = column.offsets, len(column.names.offsets) - 1
-        fields = [_names(column.names, size), _binary(column.values, size)]
-        pairs = pa.Array.from_buffers(PAIR, size, [None], 0, 0, fields)
-    return pa.Array.from_buffers(PROPERTIES, count, [None, pa.py_buffer(offsets)], 0, 0, [pairs])
+    column = column or MapColumn(np.zeros(count + 1, np.int32), NO_STRINGS, NO_STRINGS)
+    return _map_of(PROPERTIES, column, _names(column.names, len(column.names.offsets) - 1), count)
+
+
+def _map_of(kind: pa.DataType, column: MapColumn, names: pa.Array, count: int) -> pa.Array:
+    pair, fields = pa.struct([kind.key_field, kind.item_field]), [names, _binary(column.values, len(names))]
+    pairs = pa.Array.from_buffers(pair, len(names), [None], 0, 0, fields)
+    validity = _bits(column, count)
+    return pa.Array.from_buffers(
+        kind, count, [validity, pa.py_buffer(column.offsets)], -1 if validity else 0, 0, [pairs]
+    )
+
+
+def _bits(column: BinaryColumn | MapColumn, count: int) -> pa.Buffer | None:
+    """Its validity with the first bit in front, where an array that begins at its first offset has it."""
+    if column.validity is None:
+        return None
+    if not column.bit_offset:
+        return pa.py_buffer(column.validity)
+    bits = np.unpackbits(column.validity, count=column.bit_offset + count, bitorder="little")
+    return pa.py_buffer(np.packbits(bits[column.bit_offset :], bitorder="little"))
 
 
 def _names(column: BinaryColumn, count: int) -> pa.Array:
@@ -153,9 +182,18 @@ def _names(column: BinaryColumn, count: int) -> pa.Array:
     return pa.array([name.decode("utf-8", "replace") for name in raw], pa.string())
 
 
+def _taken_strings(column: BinaryColumn, count: int, chosen: pa.Array) -> BinaryColumn:
+    return _strings("columns", _binary(column, count).take(chosen), len(chosen))
+
+
+def _taken_pairs(column: MapColumn, count: int, chosen: pa.Array) -> MapColumn:
+    names = _binary(column.names, len(column.names.offsets) - 1)
+    return _pairs(_map_of(RAW_PROPERTIES, column, names, count).take(chosen), len(chosen))
+
+
 def _one_chunk(array: Any) -> Any:
     if isinstance(array, pa.ChunkedArray):
-        return array.combine_chunks()
+        return array.chunk(0) if array.num_chunks == 1 else array.combine_chunks()  # which copies
     if isinstance(array, pa.Array):
         return array
     return pa.array(array)

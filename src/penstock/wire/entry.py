@@ -107,13 +107,25 @@ class BatchBuffer(Protocol):
     OPEN (append, extend) -> SEALED (stamp, as often as needed). `clear` opens it anew once nobody holds its bytes.
     """
 
+    sealed: bool
+    """Whether it takes no more messages."""
+    bytes_max: int
+    """What the batch may grow to, uncompressed; may be set anew while it is open. The first message is taken anyway."""
+
     @property
     def count(self) -> int:
         """Messages in it."""
 
     @property
     def size(self) -> int:
-        """Size of the batch if it left uncompressed now: header, keys, properties and framing included."""
+        """Size of the batch if it left uncompressed now: header, keys, properties and framing included.
+
+        Compressed, it still tells what went in.
+        """
+
+    @property
+    def held(self) -> int:
+        """Bytes of payload that it holds now: fewer once it is compressed."""
 
     def append(
         self,
@@ -140,5 +152,56 @@ class BatchBuffer(Protocol):
     def stamp(self, stamp: Stamp = UNSTAMPED) -> tuple[Buffer, Buffer]:
         """Write the header for this stamp; return header and payload, ready to be sent one after the other."""
 
+    def columns(self) -> Any:
+        """The messages in it as `wire.columns.BufferColumns`, open or sealed, as they were given."""
+
     def clear(self) -> None:
-        """Open it anew, keeping its memory; refused while somebody still holds its bytes."""
+        """Open it anew; refused while somebody still holds its bytes."""
+
+
+class EntryFormat(Protocol):
+    """A format in which a log stores entries: all that a log knows of it.
+
+    A log writes entries of one format one after the other, as they arrived but for their position, so that a reader is
+    served by sending a range of a file. In a stored entry the positions of its header are integers that count messages.
+    None of this opens an entry but to read its claim.
+    """
+
+    @property
+    def number(self) -> int:
+        """What files call it; never given to another format."""
+
+    @property
+    def name(self) -> str:
+        """What people call it."""
+
+    @property
+    def head_bytes(self) -> int:
+        """How many bytes of an entry `measure` and `glance` need to see."""
+
+    def measure(self, data: Buffer) -> int | None:
+        """The size that the first entry in these bytes says it has; None when too few of them are there to tell.
+
+        DecodeError when no entry begins here. The entry may be longer than the bytes given.
+        """
+
+    def glance(self, head: Buffer) -> EntryHeader:
+        """What the head of an entry tells, its claim left out; nothing is verified that needs more than the head."""
+
+    def check(self, entry: Buffer) -> EntryHeader:
+        """The header of one whole entry, claim included, whose checksum is right; DecodeError otherwise."""
+
+    def place(self, entry: Buffer, position: int, epoch: int) -> tuple[Buffer, Buffer]:
+        """The entry as it stands in a log at this position: a new head, and a view of the rest, uncopied."""
+
+    def marker(self, commit: bool, producer: int, epoch: int, time_ms: int, coordinator_epoch: int = 0) -> Buffer:
+        """A control entry that ends a producer's transaction in this log, to be stored like any other entry."""
+
+    def marker_of(self, entry: Buffer) -> bool | None:
+        """Whether a whole control entry commits (True) or aborts (False) a transaction; None: it is another one."""
+
+    def dated(self, entry: Buffer, time_ms: int | None) -> Buffer:
+        """The entry with the log's time for all of its messages; None: with the times that their senders gave them.
+
+        The checksum follows the change: a damaged entry stays damaged.
+        """

@@ -7,14 +7,20 @@ never import a wire.
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
+from uuid import UUID
 
 from penstock.config.options import Acks
 from penstock.errors import PenstockError
-from penstock.message import Position
-from penstock.wire.entry import Buffer
+from penstock.message import Position, Properties
+from penstock.wire.entry import BatchBuffer, Buffer, EntryHeader
+
+if TYPE_CHECKING:
+    from penstock.wire.columns import BufferColumns
 
 NodeId: TypeAlias = int | str
 
@@ -55,6 +61,8 @@ class TopicView:
 
     partitions: Mapping[int, PartitionView]
     error: PenstockError | None = None
+    id: UUID | None = None
+    """What a topic of the same name that is made later does not share; None where the cluster does not tell."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +179,26 @@ class GrowTopic(Request[Done]):
     timeout_ms: int = 30_000
 
 
+class TopicSettings(NamedTuple):
+    """How a topic is set, in the system's own words, and what of it matters to whoever reads."""
+
+    values: Mapping[str, str | None]
+    is_compacted: bool
+    """Whether messages are taken out of the middle, so that positions have holes."""
+    for_copies: Mapping[str, str] = MappingProxyType({})
+    """Those that a copy of the topic must have too, to take the same batches and treat them alike; where the topic has
+    the system's defaults, they are left out."""
+    batch_bytes_max: int | None = None
+    """The largest batch that it takes, as far as told."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadSettings(Request[TopicSettings]):
+    """How is this topic set?"""
+
+    topic: str
+
+
 # Transactions
 
 
@@ -212,10 +240,12 @@ NO_MEMBER = GroupMember()
 
 
 class Mark(NamedTuple):
-    """A position to be committed: the next one to read, and a note beside it."""
+    """A position to be committed: the next one to read, a note beside it, and under which leader the one before it
+    was stored, -1 where that is not known."""
 
     position: int
     note: str = ""
+    leader_epoch: int = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,6 +268,177 @@ class EndTransaction(Request[Identity]):
     commit: bool
 
 
+# Reading
+
+
+class Wanted(NamedTuple):
+    """What to give of a partition: entries from the one that holds this position on, about so many bytes of them."""
+
+    position: int
+    bytes_max: int
+    leader_epoch: int = -1
+    """Under which leader this is asked, so that one who is behind says so; -1 asks whoever it is."""
+
+
+class Aborted(NamedTuple):
+    """A transaction that was aborted: whose, and the first position of it in the partition."""
+
+    producer: int
+    first: int
+
+
+class Fetched(NamedTuple):
+    """What a broker gave of a partition: whole entries in order, views that stay as they are."""
+
+    entries: Sequence[memoryview]
+    size: int
+    """Bytes that were given, those of a last entry that was cut included."""
+    next: int
+    """The position behind the last entry; -1 without entries."""
+    first_epoch: int
+    """The leader under whom the first entry was stored, and the last one; they never fall."""
+    last_epoch: int
+    start: int
+    """The first position that the log still has; -1 where that is not told."""
+    end: int
+    """Where the log ends for readers who take everything."""
+    stable: int
+    """Where it ends for readers of what is committed; -1 where that is not told."""
+    aborted: Sequence[Aborted]
+    """Aborted transactions that have something among the entries; only for readers of what is committed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fetch(Request[Mapping[Partition, Fetched | PenstockError]]):
+    """Give entries of these partitions, in this order while there is room; wait a while when there are none.
+
+    A partition that the answer does not tell of was passed over. One whose log does not hold the position answers
+    `PositionError`, which need not tell how far the log reaches.
+    """
+
+    wanted: Mapping[Partition, Wanted]
+    topic_ids: Mapping[str, UUID | None]
+    bytes_max: int = 8 << 20
+    """The first entry is given however large it is."""
+    bytes_min: int = 1
+    wait_ms: int = 500
+    committed: bool = True
+    """Nothing behind a transaction that is still open; aborted entries are given, and told."""
+    group: str | None = None
+    """For which group or cursor this is read: what the broker filters for that one, it filters here too. To be told to
+    brokers that filter (`Ready.filters`), as is the next."""
+    filter: str | None = None
+    """A property filter: entries none of whose messages match need not be given. Those that are have to be judged."""
+
+
+class Spot(enum.Enum):
+    """A place in a log that moves."""
+
+    EARLIEST = "earliest"
+    LATEST = "latest"
+    AT_HAND = "at hand"
+    """The earliest that the leader has on its own disk, where older entries are kept elsewhere."""
+
+
+class Found(NamedTuple):
+    """A position that was looked for; None where there is none, as of a time after the last message's."""
+
+    position: int | None
+    time_ms: int | None = None
+    leader_epoch: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class FindPositions(Request[Mapping[Partition, Found | PenstockError]]):
+    """Where are these spots, and the first messages of these times or later ones? All led by the one who is asked."""
+
+    spots: Mapping[Partition, Spot | int]
+    """A number is a time in ms."""
+    committed: bool = True
+    timeout_ms: int = 30_000
+
+
+class EpochEnd(NamedTuple):
+    """Where the entries of a leader end: the largest leader epoch up to the one asked for, and the position behind its
+    last entry; -1 and -1 where the log knows none."""
+
+    leader_epoch: int
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class FindEpochEnds(Request[Mapping[Partition, EpochEnd | PenstockError]]):
+    """Where do the entries of these leaders end? Tells whether what was read is still what the log holds."""
+
+    epochs: Mapping[Partition, int]
+    current: Mapping[Partition, int] = field(default_factory=dict)
+    """Under which leaders this is asked."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadMarks(Request[Mapping[Partition, Mark]]):
+    """Which positions has a group committed? Waits for none: those of open transactions are an error that passes.
+
+    The answer lacks partitions that have none.
+    """
+
+    group: str
+    partitions: Sequence[Partition]
+
+
+@dataclass(frozen=True, slots=True)
+class ListGroups(Request[frozenset[str]]):
+    """Of which groups does the one who is asked keep the books? Those of a cluster are known when all brokers told."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoreMarks(Request[Mapping[Partition, PenstockError]]):
+    """Commit positions of a group outside of a transaction; the answer holds those that could not be."""
+
+    group: str
+    marks: Mapping[Partition, Mark]
+    member: GroupMember = NO_MEMBER
+
+
+@dataclass(frozen=True, slots=True)
+class SetFilter(Request[Done]):
+    """Filter by this for whoever reads for the group, from now on; None: no more. Only of brokers that filter."""
+
+    group: str
+    filter: str | None
+
+
+class GroupFilter(NamedTuple):
+    """What a broker filters by for whoever reads for a group; in its own words where that is no property filter."""
+
+    text: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ReadFilter(Request[GroupFilter]):
+    """What is filtered by for whoever reads for the group? Only of brokers that filter."""
+
+    group: str
+
+
+class StoredEntries(Protocol):
+    """How a system's stored entries are judged and opened."""
+
+    def judge(self, entry: Buffer, *, check: bool, claim: bool, bytes_max: int) -> EntryHeader:
+        """What can be known of an entry unopened; `check` verifies its checksum, `claim` reads what it claims."""
+
+    def is_abort(self, entry: Buffer) -> bool:
+        """Whether a control entry says that its producer's transaction was aborted."""
+
+    def undated(self, entry: Buffer) -> Buffer:
+        """An entry whose times were given by its log, with the times that its senders gave."""
+
+    def open(self, entries: Sequence[Buffer], bytes_max: int, bytes_aim: int) -> tuple[BufferColumns, int]:
+        """The messages of the first of these entries, together, and of how many entries they are: of at least one, and
+        of more while their messages take about `bytes_aim`. No entry may unpack to more than `bytes_max`. The entries
+        were judged before."""
+
+
 # A connection
 
 
@@ -250,6 +451,8 @@ class Ready:
     enlists: bool = False
     """Whether the broker enlists partitions and groups by itself when they are first used in a transaction; where it
     does not, `Enlist` and `EnlistGroup` must have been answered before."""
+    filters: bool = False
+    """Whether the broker filters entries for its readers when it is asked to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,10 +496,28 @@ class WireConnection(Protocol):
 
 
 class Wire(Protocol):
-    """A system: what it calls itself, and how a connection to one of its brokers speaks."""
+    """A system: what it calls itself, how a connection to one of its brokers speaks, how its batches are written."""
 
     scheme: str
     port: int
 
     def connection(self, client_id: str, frame_bytes_max: int) -> WireConnection:
         """A connection that has said nothing yet."""
+
+    def buffer(self, bytes_max: int) -> BatchBuffer:
+        """An empty batch that may grow to `bytes_max`."""
+
+    def stored_batch(self, entry: Buffer, count: int) -> BatchBuffer:
+        """An entry that was read and judged, with so many messages, as a sealed batch to be sent: its payload stays as
+        it is."""
+
+    def stored_entries(self) -> StoredEntries:
+        """How entries that were read are judged and opened."""
+
+    def labelled(
+        self, properties: Properties | None, tag: str | None, keys: Sequence[str], deliver_at_ms: int | None
+    ) -> Properties | None:
+        """The properties with those of a message's fields among them that the system has no field for.
+
+        `MessageError` for a field that cannot be carried at all, or whose property is taken.
+        """

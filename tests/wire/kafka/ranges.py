@@ -2,35 +2,39 @@
 
 from __future__ import annotations
 
-from penstock.wire.kafka.versions import APIS, Api
+from penstock.wire.kafka.versions import APIS, INCREMENTAL_ALTER_CONFIGS, Api
 
 Ranges = dict[int, tuple[int, int]]
 
-KEYS = (0, 3, 10, 18, 19, 20, 22, 24, 25, 26, 28, 37)
+KEYS = (0, 1, 2, 3, 8, 9, 10, 16, 18, 19, 20, 22, 23, 24, 25, 26, 28, 32, 37)
 
 
 def table(*rows: tuple[int, int]) -> Ranges:
     return dict(zip(KEYS, rows, strict=True))
 
 
-# Produce, Metadata, FindCoordinator, ApiVersions, CreateTopics, DeleteTopics,
-# InitProducerId, AddPartitionsToTxn, AddOffsetsToTxn, EndTxn, TxnOffsetCommit, CreatePartitions
+# Produce, Fetch, ListOffsets, Metadata, OffsetCommit, OffsetFetch, FindCoordinator, ListGroups, ApiVersions,
+# CreateTopics, DeleteTopics, InitProducerId, OffsetForLeaderEpoch, AddPartitionsToTxn, AddOffsetsToTxn, EndTxn,
+# TxnOffsetCommit, DescribeConfigs, CreatePartitions
 KAFKA_2_1 = table(
-    *((0, 7), (0, 7), (0, 2), (0, 2), (0, 3), (0, 3)),
-    *((0, 1), (0, 1), (0, 1), (0, 1), (0, 2), (0, 1)),
+    *((0, 7), (0, 10), (0, 4), (0, 7), (0, 6), (0, 5), (0, 2), (0, 2), (0, 2), (0, 3)),
+    *((0, 3), (0, 1), (0, 2), (0, 1), (0, 1), (0, 1), (0, 2), (0, 2), (0, 1)),
 )
 KAFKA_2_8 = table(
-    *((0, 9), (0, 11), (0, 3), (0, 3), (0, 7), (0, 6)),
-    *((0, 4), (0, 3), (0, 3), (0, 3), (0, 3), (0, 3)),
+    *((0, 9), (0, 12), (0, 6), (0, 11), (0, 8), (0, 7), (0, 3), (0, 4), (0, 3), (0, 7)),
+    *((0, 6), (0, 4), (0, 4), (0, 3), (0, 3), (0, 3), (0, 3), (0, 4), (0, 3)),
 )
 KAFKA_3_9 = table(
-    *((0, 11), (0, 12), (0, 6), (0, 4), (0, 7), (0, 6)),
-    *((0, 5), (0, 5), (0, 4), (0, 4), (0, 4), (0, 3)),
+    *((0, 11), (0, 17), (0, 9), (0, 12), (0, 9), (0, 9), (0, 6), (0, 5), (0, 4), (0, 7)),
+    *((0, 6), (0, 5), (0, 4), (0, 5), (0, 4), (0, 4), (0, 4), (0, 4), (0, 3)),
 )
 KAFKA_4_3 = table(
-    *((0, 13), (0, 13), (0, 6), (0, 4), (2, 7), (1, 6)),
-    *((0, 5), (0, 5), (0, 4), (0, 5), (0, 5), (0, 3)),
+    *((0, 13), (4, 18), (1, 11), (0, 13), (2, 10), (1, 10), (0, 6), (0, 5), (0, 4), (2, 7)),
+    *((1, 6), (0, 5), (2, 4), (0, 5), (0, 4), (0, 5), (0, 5), (1, 4), (0, 3)),
 )
+
+for _later in (KAFKA_2_8, KAFKA_3_9, KAFKA_4_3):  # since Kafka 2.3
+    _later[INCREMENTAL_ALTER_CONFIGS.key] = (0, 1)
 
 
 def pinned(api: Api, version: int) -> Ranges:

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from penstock.wire.kafka import kernel
-from tests.wire.kafka.twins import COMPILED, load_twin
+from tests.wire.kafka.twins import COMPILED, SEAM, load_twin
 
 SHOW = "from penstock.wire.kafka.kernel import KERNEL, RecordBuffer, gather; print(KERNEL, RecordBuffer.__module__)"
 
@@ -30,8 +30,9 @@ def test_compiled_twin_serves_where_it_was_built() -> None:
         assert run(SHOW, PENSTOCK_KERNEL=wanted).stdout.split() == ["compiled", "penstock.wire.kafka._batch"]
 
 
-def test_without_the_compiled_twin_the_plain_one_serves_unless_the_other_is_wanted() -> None:
-    hide = f"import sys; sys.modules[{COMPILED!r}] = None; {SHOW}"
+@pytest.mark.parametrize("missing", [COMPILED, SEAM])
+def test_without_any_part_of_the_compiled_twin_the_plain_one_serves_unless_the_other_is_wanted(missing: str) -> None:
+    hide = f"import sys; sys.modules[{missing!r}] = None; {SHOW}"
     assert run(hide, PENSTOCK_KERNEL="").stdout.split() == ["plain", "penstock.wire.kafka.batch"]
     refused = run(hide, PENSTOCK_KERNEL="compiled")
     assert "ConfigError: PENSTOCK_KERNEL: compiled is wanted, but it was not built" in refused.stderr

@@ -14,21 +14,29 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kio.serial import entity_reader
 
-from penstock.errors import DecodeError, PenstockError, RefusedError, UnforeseenError, UnknownTopicError
+from penstock.errors import BusyError, DecodeError, PenstockError, RefusedError, UnforeseenError, UnknownTopicError
 from penstock.wire.kafka import schema
 from penstock.wire.kafka.primitives import NO_TAGS
 from penstock.wire.kafka.requests import EXCHANGES
+from penstock.wire.kafka.requests.transactions import CURRENT_FROM
 from penstock.wire.kafka.versions import (
     ADD_PARTITIONS_TO_TXN,
     CREATE_TOPICS,
+    DESCRIBE_CONFIGS,
     END_TXN,
     FIND_COORDINATOR,
     INIT_PRODUCER_ID,
+    LIST_GROUPS,
+    LIST_OFFSETS,
     METADATA,
+    OFFSET_COMMIT,
+    OFFSET_FETCH,
+    OFFSET_FOR_LEADER_EPOCH,
     PRODUCE,
     TXN_OFFSET_COMMIT,
     Api,
 )
+from penstock.wire.kafka.wishes import FILTER_FEATURE
 from penstock.wire.protocol import (
     Answered,
     ClusterView,
@@ -40,20 +48,43 @@ from penstock.wire.protocol import (
     EndTransaction,
     Enlist,
     EnlistGroup,
+    EpochEnd,
+    FindEpochEnds,
     FindHome,
+    FindPositions,
+    Found,
+    GroupFilter,
     GroupMember,
     GrowTopic,
     Identify,
     Identity,
+    ListGroups,
     LookUp,
     Mark,
     Partition,
     PartitionView,
+    ReadFilter,
+    ReadMarks,
+    ReadSettings,
     Request,
+    SetFilter,
+    Spot,
+    StoreMarks,
+    TopicSettings,
     TopicView,
 )
 from tests.wire.kafka.ranges import pinned
-from tests.wire.kafka.talk import answer, greeted, kio_bytes, receive, sample
+from tests.wire.kafka.talk import (
+    NEWEST,
+    answer,
+    greeted,
+    kio_bytes,
+    receive,
+    response,
+    sample,
+    schema_error,
+    schema_time,
+)
 
 ME = Identity(7, 3)
 T0 = Partition("t", 0)
@@ -68,16 +99,31 @@ SAMPLES: list[tuple[Request[Any], Any]] = [
     (EnlistGroup("t", ME, "g"), Done()),
     (CommitMarks("t", ME, "g", {T0: Mark(5, "note")}), {}),
     (EndTransaction("t", ME, commit=True), Identity(0, 0)),
+    (FindPositions({T0: Spot.AT_HAND}), {T0: Found(0, 0, 0)}),
+    (FindEpochEnds({T0: 3}, {T0: 4}), {T0: EpochEnd(0, 0)}),
+    (ReadMarks("t", [T0]), {T0: Mark(0, "t", 0)}),
+    (ListGroups(), frozenset("t")),
+    (StoreMarks("t", {T0: Mark(5, "note", 6)}), {}),
+    (ReadSettings("t"), TopicSettings({"t": "t"}, is_compacted=False)),
+    (SetFilter("t", "region = eu"), Done()),
+    (ReadFilter("t"), GroupFilter(None)),
 ]
 
 
 def in_all_versions() -> list[Any]:
     return [
-        pytest.param(api, version, request, told, id=f"{api}-{version}")
+        pytest.param(api, version, sayable(request, version), told, id=f"{api}-{version}")
         for request, told in SAMPLES
         for api in [EXCHANGES[type(request)].api]
         for version in range(1 if api is FIND_COORDINATOR else api.oldest, api.newest + 1)
     ]
+
+
+def sayable(request: Request[Any], version: int) -> Request[Any]:
+    """The same as far as this version has words for it."""
+    if isinstance(request, Identify) and version < CURRENT_FROM:
+        return dataclasses.replace(request, current=None)
+    return request
 
 
 def said(api: Api, version: int, request: Request[Any]) -> Any:
@@ -94,7 +140,7 @@ def sample_answer(api: Api, version: int) -> bytes:
 
 
 def heard(api: Api, version: int, request: Request[Any], body: bytes) -> Any:
-    connection = greeted(pinned(api, version))
+    connection = greeted(pinned(api, version), NEWEST | {FILTER_FEATURE: 1})
     connection.send(request, "token")
     (event,) = receive(connection, answer(api, version, 2, body))
     assert isinstance(event, Answered)
@@ -109,6 +155,10 @@ def test_an_answer_becomes_neutral_words(api: Api, version: int, request_: Reque
         told = dataclasses.replace(told, topics={"t": TopicView({0: PartitionView(0, -1)})})
     if api is END_TXN and version < 5:
         told = ME
+    if api is LIST_OFFSETS and version < 4:
+        told = {T0: Found(0, 0, -1)}
+    if api is OFFSET_FETCH and version < 5:
+        told = {T0: Mark(0, "t", -1)}
     assert heard(api, version, request_, sample_answer(api, version)) == told
 
 
@@ -253,6 +303,13 @@ def test_a_producer_without_identity_asks_for_its_first() -> None:
     assert told.transaction_timeout == timedelta(milliseconds=1234)
 
 
+def test_a_broker_that_cannot_renew_an_identity_is_not_asked_to_take_it_over() -> None:
+    with pytest.raises(RefusedError, match="transactional id t: this broker cannot renew an identity"):
+        said(INIT_PRODUCER_ID, CURRENT_FROM - 1, Identify("t", 1234, ME))
+    assert said(INIT_PRODUCER_ID, CURRENT_FROM - 1, Identify("t", 1234)).transactional_id == "t"
+    assert said(INIT_PRODUCER_ID, CURRENT_FROM - 1, Identify(None, 1234, ME)).transactional_id is None
+
+
 def test_a_broker_without_transactions_is_not_asked_where_they_are_kept() -> None:
     with pytest.raises(RefusedError, match="knows no transactions"):
         said(FIND_COORDINATOR, 0, FindHome("t"))
@@ -276,6 +333,140 @@ def test_a_member_that_the_version_cannot_name_is_refused() -> None:
     assert (told.generation_id, told.member_id, told.group_instance_id) == (4, "m", "i")
 
 
+@pytest.mark.parametrize("version", range(LIST_OFFSETS.oldest, LIST_OFFSETS.newest + 1))
+def test_spots_and_times_are_asked_for_as_numbers(version: int) -> None:
+    spots: dict[Partition, Spot | int] = {T0: Spot.LATEST, Partition("t", 1): Spot.EARLIEST, Partition("u", 0): 1234}
+    told = said(LIST_OFFSETS, version, FindPositions(spots, committed=False))
+    assert (told.replica_id, told.isolation_level) == (-1, 0)
+    rows = {(topic.name, row.partition_index): row.timestamp for topic in told.topics for row in topic.partitions}
+    assert rows == {("t", 0): -1, ("t", 1): -2, ("u", 0): 1234}
+    told = said(LIST_OFFSETS, version, FindPositions({T0: Spot.AT_HAND}))
+    assert told.isolation_level == 1
+    assert told.topics[0].partitions[0].timestamp == (-4 if version >= 8 else -2)
+
+
+def test_a_position_that_is_not_there_is_none() -> None:
+    row = response(LIST_OFFSETS, 8, "ListOffsetsPartitionResponse", partition_index=0, error_code=schema_error(0))
+    topic = response(LIST_OFFSETS, 8, "ListOffsetsTopicResponse", name="t", partitions=(row,))
+    body = kio_bytes(response(LIST_OFFSETS, 8, topics=(topic,), throttle_time=schema_time(0)))
+    assert heard(LIST_OFFSETS, 8, FindPositions({T0: 5}), body) == {T0: Found(None)}
+
+
+@pytest.mark.parametrize("version", range(OFFSET_FOR_LEADER_EPOCH.oldest, OFFSET_FOR_LEADER_EPOCH.newest + 1))
+def test_an_epochs_end_is_asked_for_as_a_consumer(version: int) -> None:
+    told = said(OFFSET_FOR_LEADER_EPOCH, version, FindEpochEnds({T0: 3}, {T0: 4}))
+    (row,) = told.topics[0].partitions
+    assert (row.partition, row.leader_epoch, row.current_leader_epoch) == (0, 3, 4)
+    assert getattr(told, "replica_id", -1) == -1
+
+
+@pytest.mark.parametrize("version", range(OFFSET_FETCH.oldest, OFFSET_FETCH.newest + 1))
+def test_marks_are_asked_for_as_stable_ones(version: int) -> None:
+    told = said(OFFSET_FETCH, version, ReadMarks("g", [T0, Partition("t", 1)]))
+    assert getattr(told, "require_stable", True)
+    group = told.groups[0] if version >= 8 else told
+    assert group.group_id == "g"
+    assert [(topic.name, topic.partition_indexes) for topic in group.topics] == [("t", (0, 1))]
+
+
+def test_partitions_without_a_mark_are_left_out_and_errors_that_stay_win() -> None:
+    def told(*rows: tuple[int, int]) -> Any:
+        partitions = tuple(
+            response(
+                *(OFFSET_FETCH, 7, "OffsetFetchResponsePartition"),
+                partition_index=number,
+                committed_offset=offset,
+                metadata=None,
+                error_code=schema_error(code),
+            )
+            for number, (offset, code) in enumerate(rows)
+        )
+        topic = response(OFFSET_FETCH, 7, "OffsetFetchResponseTopic", name="t", partitions=partitions)
+        body = kio_bytes(
+            response(OFFSET_FETCH, 7, topics=(topic,), error_code=schema_error(0), throttle_time=schema_time(0))
+        )
+        asked = [Partition("t", number) for number in range(len(rows))]
+        return heard(OFFSET_FETCH, 7, ReadMarks("g", asked), body)
+
+    assert told((5, 0), (-1, 0)) == {T0: Mark(5)}
+    assert told((-1, 88), (5, 0)).retriable
+    assert not told((-1, 88), (-1, 29)).retriable
+
+
+@pytest.mark.parametrize("version", range(LIST_GROUPS.oldest, LIST_GROUPS.newest + 1))
+def test_groups_of_every_state_and_type_are_asked_for(version: int) -> None:
+    told = said(LIST_GROUPS, version, ListGroups())
+    assert getattr(told, "states_filter", ()) == getattr(told, "types_filter", ()) == ()
+
+
+def test_a_broker_that_has_not_read_all_of_its_books_is_asked_again() -> None:
+    told = heard(LIST_GROUPS, 5, ListGroups(), with_code(LIST_GROUPS, 5, 14))
+    assert isinstance(told, BusyError)
+
+
+@pytest.mark.parametrize("version", range(OFFSET_COMMIT.oldest, OFFSET_COMMIT.newest + 1))
+def test_marks_are_stored_without_being_a_member(version: int) -> None:
+    told = said(OFFSET_COMMIT, version, StoreMarks("g", {T0: Mark(5, "note", 6)}))
+    assert (told.group_id, told.generation_id_or_member_epoch, told.member_id) == ("g", -1, "")
+    (row,) = told.topics[0].partitions
+    assert (row.partition_index, row.committed_offset, row.committed_metadata) == (0, 5, "note")
+    assert getattr(row, "committed_leader_epoch", 6) == 6
+    if version >= 7:
+        assert told.group_instance_id is None
+
+
+def test_an_instance_that_the_version_cannot_name_is_refused() -> None:
+    request = StoreMarks("g", {T0: Mark(5)}, GroupMember(4, "m", "i"))
+    with pytest.raises(RefusedError, match="group g"):
+        said(OFFSET_COMMIT, 6, request)
+    assert said(OFFSET_COMMIT, 7, request).group_instance_id == "i"
+
+
+def settings_told(**configs: tuple[str | None, int]) -> TopicSettings:
+    """What is heard of a topic with these settings: value, and where it comes from."""
+    settings = tuple(
+        response(
+            *(DESCRIBE_CONFIGS, 2, "DescribeConfigsResourceResult"),
+            name=name.replace("_", "."),
+            value=value,
+            read_only=False,
+            config_source=source,
+            is_sensitive=False,
+            synonyms=(),
+        )
+        for name, (value, source) in configs.items()
+    )
+    result = response(
+        *(DESCRIBE_CONFIGS, 2, "DescribeConfigsResult"),
+        error_message=None,
+        resource_type=2,
+        resource_name="t",
+        configs=settings,
+        error_code=schema_error(0),
+    )
+    body = kio_bytes(response(DESCRIBE_CONFIGS, 2, results=(result,), throttle_time=schema_time(0)))
+    told: TopicSettings = heard(DESCRIBE_CONFIGS, 2, ReadSettings("t"), body)
+    return told
+
+
+@pytest.mark.parametrize("policy", ["compact", "delete", "compact,delete", None])
+def test_a_compacted_topic_is_told_by_its_policy(policy: str | None) -> None:
+    told = settings_told(cleanup_policy=(policy, 5))
+    assert told == TopicSettings({"cleanup.policy": policy}, "compact" in (policy or ""))
+    assert said(DESCRIBE_CONFIGS, 2, ReadSettings("t")).resources[0].resource_type == 2
+
+
+def test_settings_that_a_copy_must_have_are_told_unless_they_are_kafkas_defaults() -> None:
+    told = settings_told(
+        max_message_bytes=("5000000", 4),
+        cleanup_policy=("compact", 1),
+        message_timestamp_type=("CreateTime", 5),
+        segment_bytes=("1000000", 1),
+    )
+    assert told.for_copies == {"max.message.bytes": "5000000", "cleanup.policy": "compact"}
+    assert told.batch_bytes_max == 5_000_000
+
+
 def test_what_no_version_can_say_is_refused() -> None:
     for request in (EnlistGroup("t" * 40_000, ME, "g"), EnlistGroup("\ud800", ME, "g"), EnlistGroup("t", ME, "g")):
         connection = greeted(pinned(EXCHANGES[EnlistGroup].api, 0))
@@ -290,7 +481,7 @@ def test_what_no_version_can_say_is_refused() -> None:
 def test_answers_about_others_than_asked_are_refused() -> None:
     for request, _ in SAMPLES:
         api = EXCHANGES[type(request)].api
-        if api in (METADATA, INIT_PRODUCER_ID, END_TXN, PRODUCE) or isinstance(request, EnlistGroup):
+        if api in (METADATA, LIST_GROUPS, INIT_PRODUCER_ID, END_TXN, PRODUCE) or isinstance(request, EnlistGroup):
             continue
         other = other_than(request)
         with pytest.raises(DecodeError):
@@ -301,7 +492,17 @@ def other_than(request: Request[Any]) -> Request[Any]:
     match request:
         case Enlist():
             return dataclasses.replace(request, partitions=[Partition("t", 1)])
-        case CommitMarks():
+        case CommitMarks() | StoreMarks():
             return dataclasses.replace(request, marks={Partition("u", 0): Mark(0)})
+        case FindPositions():
+            return FindPositions({Partition("t", 1): 5})
+        case FindEpochEnds():
+            return FindEpochEnds({Partition("t", 1): 5})
+        case ReadMarks():
+            return ReadMarks("other", [T0])
+        case ReadSettings():
+            return ReadSettings("other")
+        case SetFilter() | ReadFilter():
+            return dataclasses.replace(request, group="other")
         case _:
             return dataclasses.replace(request, name="other")  # type: ignore[type-var]

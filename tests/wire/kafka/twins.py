@@ -21,6 +21,7 @@ from penstock.wire.kafka import batch, buffer, kernel, records
 
 PLAIN = "penstock.wire.kafka.batch"
 COMPILED = "penstock.wire.kafka._batch"
+SEAM = "penstock.wire._buffer"
 
 
 class Twin(NamedTuple):
@@ -41,13 +42,22 @@ class Kit(NamedTuple):
 
 def load_twin(name: str) -> Twin:
     """A twin; where the compiled one was not built the test is skipped, unless everything is required."""
+    module = _built(name)
+    return Twin(name.rpartition(".")[2], module.RecordBuffer, module.gather)
+
+
+def load_seam() -> ModuleType:
+    """The compiled seam of buffers, likewise."""
+    return _built(SEAM)
+
+
+def _built(name: str) -> ModuleType:
     try:
-        module = importlib.import_module(name)
+        return importlib.import_module(name)
     except ImportError as error:
         if os.environ.get("PENSTOCK_REQUIRE_ALL") and shutil.which(os.environ.get("CC", "cc").split()[0]):
             pytest.fail(f"the compiled kernel was not built although there is a C compiler: {error}", pytrace=False)
         pytest.skip(f"the compiled kernel was not built: {error}")
-    return Twin(name.rpartition(".")[2], module.RecordBuffer, module.gather)
 
 
 def kit_of(twin: Twin) -> Kit:

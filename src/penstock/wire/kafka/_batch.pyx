@@ -3,8 +3,9 @@
 
 What differs: bytes lie in C memory, and the interpreter lock is released where no Python object is touched (columns in
 and out). Memory safety rests on three rules. `append` and `extend_list` hold the lock and run no foreign code between
-taking a pointer and copying from it. Memory moves only in `room`, and nothing is framed while a view of it is
-held. Gathering first measures every field within the end of its record, and only then copies.
+taking a pointer and copying from it. Memory moves only in `room` and goes only in `give_back`, and neither happens, nor
+is anything framed, while a view of it is held. Gathering first measures every field within the end of its record, and
+only then copies.
 """
 
 cimport cython
@@ -18,6 +19,8 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy, memmove
 
+from penstock.wire._buffer cimport NO_ROOM, NOT_PLAIN, MessageBuffer
+
 import numpy as np
 
 from penstock.wire.columns import NO_BYTES, BinaryColumn, BufferColumns, MapColumn
@@ -25,6 +28,7 @@ from penstock.wire.kafka.batch import (
     TIME_MS_MAX as _TIME_MS_MAX,
     _bytes,
     checked_time,
+    raise_dropped,
     raise_sealed,
     raise_too_large,
 )
@@ -66,6 +70,8 @@ cdef enum:
     STACK_PAIRS = 24
     RUN = 64
     FIRST_CAPACITY = 4096
+    SPARES_MAX = 8
+    SPARE_BYTES_MAX = 1 << 20
 
 cdef enum Refusal:
     NONE = 0
@@ -100,6 +106,10 @@ cdef struct Strings:
     const uint8_t* validity
     Py_ssize_t bit_offset
 
+cdef struct Block:
+    uint8_t* data
+    Py_ssize_t capacity
+
 # Where the next record goes, and what the header will tell of those before it. Loops work on a copy and put it back
 # when all went well, so that whatever is refused leaves nothing behind.
 cdef struct Place:
@@ -114,27 +124,38 @@ cdef struct Place:
 # Framing
 
 
-cdef class RecordBuffer:
+cdef class RecordBuffer(MessageBuffer):
     """The records of a batch being written; see the plain twin."""
 
     cdef uint8_t* data
     cdef Py_ssize_t capacity
+    cdef bint dropped
     cdef Py_ssize_t safe_end  # a record that ends by here is taken without another question
     cdef Py_ssize_t views
     cdef Place place
     cdef Refusal refusal
-    cdef readonly Py_ssize_t bytes_max
+    cdef Py_ssize_t limit
     cdef public bint sealed
 
     def __init__(self, Py_ssize_t bytes_max=262_144):
-        self.bytes_max = bytes_max
+        self.limit = bytes_max
         self.clear()
 
     def __dealloc__(self):
-        free(self.data)
+        self.give_back()
 
     def __len__(self):
         return self.place.count
+
+    @property
+    def bytes_max(self):
+        """How large the batch may become; a batch that is larger already takes nothing more."""
+        return self.limit
+
+    @bytes_max.setter
+    def bytes_max(self, Py_ssize_t bytes_max):
+        self.limit = bytes_max
+        self.set_safe_end()
 
     @property
     def count(self):
@@ -168,6 +189,29 @@ cdef class RecordBuffer:
         if is_plain(<PyObject*>value) and is_plain(<PyObject*>key):
             return self.append_plain(&self.place, value, key, properties, time_of(event_time_ms))
         return self.append_other(&self.place, value, key, properties, None, event_time_ms)
+
+    cdef int append_bytes(self, object value, object key, object properties, int64_t time_ms) except -2:
+        """`append` for compiled callers; see `MessageBuffer`."""
+        cdef Pair pairs[STACK_PAIRS]
+        cdef Py_ssize_t headers_size
+        cdef int pair_count
+        cdef uint8_t* at
+        if self.sealed:
+            return NO_ROOM
+        if key is None and properties is None:
+            at = self.frame_value(&self.place, bytes_of(<PyObject*>value), 1, time_ms)
+            if at != NULL:
+                at[0] = 0
+                return self.place.count - 1
+        else:
+            headers_size = measure_pairs(properties, pairs, &pair_count)
+            if headers_size < 0:
+                return NOT_PLAIN
+            at = self.frame(&self.place, bytes_of(<PyObject*>value), bytes_of(<PyObject*>key), headers_size, time_ms)
+            if at != NULL:
+                write_pairs(at, pairs, pair_count)
+                return self.place.count - 1
+        return NO_ROOM if self.refusal == FULL else NOT_PLAIN
 
     def extend_list(self, values, keys, properties, times_ms, bytes common not None, Py_ssize_t start):
         """Frame values from `start` on until one has no room; return how many. A bad one leaves nothing behind."""
@@ -252,6 +296,8 @@ cdef class RecordBuffer:
         cdef uint8_t* at
         if self.views:
             raise BufferError("the records are still held by somebody; they cannot be moved")
+        if self.dropped:
+            raise_dropped()
         begin_walk(&walk, self.data, self.place.end)
         enter(&walk)
         body_at = walk.at
@@ -279,20 +325,31 @@ cdef class RecordBuffer:
         """The framed records; while somebody holds this view the buffer is not cleared."""
         return memoryview(self)
 
+    def drop_records(self):
+        """Give the records' memory back; count, size and times stay. A view that is held keeps it until released."""
+        self.dropped = self.place.end > 0
+        if not self.views:
+            self.give_back()
+
     def clear(self):
         """Forget the messages and open it anew; BufferError while a view of the records is held."""
         if self.views:
             raise BufferError("the records are still held by somebody; the buffer cannot be used again yet")
+        self.give_back()
         self.place = Place(0, 0, -1, -1, -1)
-        self.sealed = False
+        self.dropped = self.sealed = False
 
     def __getbuffer__(self, Py_buffer* view, int flags):
+        if self.dropped:
+            raise_dropped()
         PyBuffer_FillInfo(view, self, self.data if self.data != NULL else <uint8_t*>b"", self.place.end, 1, flags)
         self.views += 1
         self.set_safe_end()
 
     def __releasebuffer__(self, Py_buffer* view):
         self.views -= 1
+        if self.dropped and not self.views:
+            self.give_back()
         self.set_safe_end()
 
     @cython.final
@@ -469,9 +526,9 @@ cdef class RecordBuffer:
         self.refusal = NONE
         if size > RECORD_BYTES_MAX:
             self.refusal = TOO_LARGE
-        elif count and HEADER_BYTES + end + size > self.bytes_max:
+        elif count and HEADER_BYTES + end + size > self.limit:
             self.refusal = FULL
-        elif self.views:
+        elif self.views or self.dropped:
             self.refusal = HELD
         elif not self.room(end + size):
             self.refusal = NO_MEMORY
@@ -482,10 +539,12 @@ cdef class RecordBuffer:
         """Make room for so many bytes; doubling, but not past the limit of the batch unless this message needs it."""
         cdef Py_ssize_t capacity
         cdef uint8_t* data
+        if self.data == NULL:
+            self.take_spare()
         if wanted <= self.capacity:
             return True
         capacity = max(2 * self.capacity, <Py_ssize_t>FIRST_CAPACITY)
-        capacity = max(min(capacity, self.bytes_max), wanted)
+        capacity = max(min(capacity, self.limit), wanted)
         data = <uint8_t*>realloc(self.data, capacity)
         if data == NULL:
             return False
@@ -495,8 +554,37 @@ cdef class RecordBuffer:
         return True
 
     @cython.final
+    cdef void take_spare(self) noexcept with gil:
+        """Begin with memory that another batch gave back, if there is some; it may be more than this one may fill."""
+        global spare_count
+        if spare_count:
+            spare_count -= 1
+            self.data, self.capacity = spares[spare_count].data, spares[spare_count].capacity
+            self.set_safe_end()
+
+    @cython.final
+    cdef void give_back(self) noexcept:
+        """Let go of the memory, for another batch to take unless there is enough of it."""
+        global spare_count
+        if self.data == NULL:
+            return
+        if spare_count < SPARES_MAX and self.capacity <= SPARE_BYTES_MAX:
+            spares[spare_count] = Block(self.data, self.capacity)
+            spare_count += 1
+        else:
+            free(self.data)
+        self.data = NULL
+        self.capacity = 0
+        self.set_safe_end()
+
+    @cython.final
     cdef void set_safe_end(self) noexcept nogil:
-        self.safe_end = 0 if self.views else min(self.capacity, self.bytes_max - HEADER_BYTES, RECORD_BYTES_MAX)
+        self.safe_end = 0 if self.views else min(self.capacity, self.limit - HEADER_BYTES, RECORD_BYTES_MAX)
+
+
+# Memory that batches gave back, the last one on top. The interpreter lock guards the following.
+cdef Block spares[SPARES_MAX]
+cdef int spare_count = 0
 
 
 cdef inline int64_t time_of(event_time_ms) except -2:

@@ -7,29 +7,33 @@ stamp (write the header, late, so that a batch can be numbered anew without bein
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from penstock.errors import BatchStateError, MessageError
 from penstock.message import Properties
 from penstock.wire.columns import BufferColumns, from_arrow, is_arrow, times_of
-from penstock.wire.compression import Codec, check_level, compress
+from penstock.wire.compression import Codec, check_level, compress, decompress
 from penstock.wire.entry import NO_CLAIM, UNSTAMPED, Buffer, PropertyClaim, Stamp
 from penstock.wire.kafka.batch import checked_time
 from penstock.wire.kafka.checksum import batch_checksum
 from penstock.wire.kafka.claim import frame_claim
 from penstock.wire.kafka.framing import NO_HEADERS, frame_properties
 from penstock.wire.kafka.header import NO_LEADER_EPOCH
-from penstock.wire.kafka.kernel import RecordBuffer
+from penstock.wire.kafka.kernel import RecordBuffer, gather
 from penstock.wire.kafka.layout import (
     BATCH_HEADER_BYTES,
     CHECKED_PART,
     CLAIM,
+    CODEC_BITS,
     CODEC_NUMBERS,
+    CODECS,
     LENGTH_END,
     MAGIC,
     TRANSACTIONAL,
     UNCHECKED_PART,
 )
+from penstock.wire.kafka.records import without_claim
 
 
 class BatchBuffer(RecordBuffer):
@@ -47,6 +51,11 @@ class BatchBuffer(RecordBuffer):
 
     def __repr__(self) -> str:
         return f"<BatchBuffer {'sealed' if self.sealed else 'open'}, {self.count} messages, {self.size} bytes>"
+
+    @property
+    def held(self) -> int:
+        """Bytes of payload that it holds now."""
+        return self.size - BATCH_HEADER_BYTES if self._compressed is None else len(self._compressed)
 
     def extend(
         self,
@@ -80,7 +89,10 @@ class BatchBuffer(RecordBuffer):
         return self.extend_list(values, keys, properties, times_ms, common, start)
 
     def seal(self, codec: Codec = Codec.NONE, level: int | None = None, claim: PropertyClaim = NO_CLAIM) -> None:
-        """Compress the records, the claim with the first of them; no message can follow."""
+        """Compress the records, the claim with the first of them; no message can follow.
+
+        The compressed payload is all that is kept: memory for what it was made of goes to the next batch.
+        """
         if self.sealed:
             raise BatchStateError("the batch is sealed already")
         if not self.count:
@@ -90,7 +102,10 @@ class BatchBuffer(RecordBuffer):
         if header:
             self.insert_header(header)
         self._attributes = CODEC_NUMBERS[codec] | CLAIM * bool(header)
-        self._compressed = None if codec is Codec.NONE else compress(codec, self.records(), level)
+        if codec is not Codec.NONE:
+            with self.records() as records:
+                self._compressed = compress(codec, records, level)
+            self.drop_records()
         self.sealed = True
 
     def stamp(self, stamp: Stamp = UNSTAMPED) -> tuple[bytes, Buffer]:
@@ -108,10 +123,26 @@ class BatchBuffer(RecordBuffer):
         crc = batch_checksum(checked, payload)
         return UNCHECKED_PART.pack(0, length, NO_LEADER_EPOCH, MAGIC, crc) + checked, payload
 
+    def columns(self) -> BufferColumns:
+        """The messages in it, as they were given; opens what was compressed."""
+        with self._opened() as records:
+            columns = gather(records, self.count, 0, self.first_time_ms)
+        properties = columns.properties
+        if properties is not None and self._attributes & CLAIM:
+            properties = without_claim(properties)
+        return replace(columns, properties=properties, positions=None)
+
     def clear(self) -> None:
-        """Open it anew, keeping its memory; BufferError while somebody still holds its bytes."""
+        """Open it anew; BufferError while somebody still holds its bytes."""
         super().clear()
+        self._attributes = 0
         self._compressed = None
+
+    def _opened(self) -> memoryview:
+        if self._compressed is None:
+            return self.records()
+        codec = CODECS[self._attributes & CODEC_BITS]
+        return decompress(codec, self._compressed, self.size - BATCH_HEADER_BYTES)
 
 
 def _check_only_columns(keys: Any, properties: Any, event_times_ms: Any) -> None:

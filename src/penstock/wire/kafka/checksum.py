@@ -22,9 +22,9 @@ SMALL_BYTES = 65_536  # up to here, reading a payload twice costs less than the 
 Table = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], tuple[int, ...]]
 
 
-def batch_checksum(head: Buffer, payload: Buffer) -> int:
-    """The checksum over the checked part of a header and the payload after it."""
-    return crc32c(payload, crc32c(head))
+def batch_checksum(head: Buffer, payload: Buffer | None = None) -> int:
+    """The checksum over the checked part of a header and the payload after it; None: they are one buffer."""
+    return crc32c(head) if payload is None else crc32c(payload, crc32c(head))
 
 
 def patched_checksum(crc: int, old_head: Buffer, new_head: Buffer, payload: Buffer) -> int:

@@ -27,7 +27,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from penstock.errors import DecodeError, UnsupportedError
+from penstock.errors import DecodeError, RefusedError, UnsupportedError
 from penstock.wire.entry import Buffer
 from penstock.wire.kafka import schema
 from penstock.wire.kafka.codes import NONE, ROWS, UNSUPPORTED_VERSION
@@ -37,6 +37,7 @@ from penstock.wire.kafka.requests import exchange_of
 from penstock.wire.kafka.requests.exchange import Exchange, elements
 from penstock.wire.kafka.requests.produce import expects_answer
 from penstock.wire.kafka.versions import API_VERSIONS, Api, Versions
+from penstock.wire.kafka.wishes import FILTER_FEATURE, FILTER_LEVEL
 from penstock.wire.protocol import Answered, Event, Ready, Reply, Request
 
 CORRELATION_MAX = (1 << 31) - 1
@@ -85,6 +86,8 @@ class KafkaConnection:
     def send(self, request: Request[Any], token: object) -> Sequence[Buffer]:
         """The frame of a request, in the highest version that both speak."""
         exchange = exchange_of(request)
+        if exchange.needs is not None and exchange.needs not in self.versions.features:
+            raise RefusedError(f"{type(request).__name__}: the broker has no {exchange.needs}")
         in_transaction = getattr(request, "transactional_id", None) is not None
         version = self.versions.choose(exchange.api, in_transaction=in_transaction)
         frame = self._frame(exchange.api, version, exchange.encode(request, version))
@@ -164,4 +167,5 @@ class KafkaConnection:
         ranges = {row.api_key: (row.min_version, row.max_version) for row in elements(answer.api_keys, "api keys")}
         finalized = elements(getattr(answer, "finalized_features", ()), "finalized features")
         self._versions = Versions(ranges, {feature.name: feature.max_version_level for feature in finalized})
-        return Ready(self._versions.features, self._versions.enlists)
+        features = self._versions.features
+        return Ready(features, self._versions.enlists, features.get(FILTER_FEATURE, 0) >= FILTER_LEVEL)

@@ -3,6 +3,9 @@
 Bytes may arrive cut anywhere. A frame that lies whole in what arrived is handed out as a view of it, uncopied; one
 that does not gets a buffer of its exact size, which each arrival fills further, so that no byte is copied twice. A size
 above the limit is refused before anything is allocated for it.
+
+Whoever keeps bytes of a frame asks whether it `is_own`: memory that nobody writes to again. A frame that is a view of
+what arrived has at least the last byte of its size before it, so one that is all of its buffer has that to itself.
 """
 
 from __future__ import annotations
@@ -16,6 +19,11 @@ from penstock.wire.entry import Buffer
 SIZE = struct.Struct(">i")
 SIZE_BYTES = SIZE.size
 FRAME_BYTES_MIN = 4  # the correlation id
+
+
+def is_own(frame: memoryview) -> bool:
+    """Whether the frame has a buffer of its own, which stays as it is."""
+    return frame.nbytes == memoryview(frame.obj).nbytes
 
 
 class FrameReader:

@@ -2,6 +2,7 @@
 
     plain     string   length i16 (-1: null), bytes         array   count i32 (-1: null), elements
     compact   string   length + 1 uvarint (0: null), bytes  array   count + 1 uvarint (0: null), elements
+              bytes    as a string, but plain ones have a length of i32
     tags      count uvarint, each: tag uvarint, size uvarint, bytes; after the fields of every compact structure
 
 Readers take the bytes and where to read, and return what stood there and where it ended. What runs past the end raises
@@ -103,6 +104,21 @@ def read_string(data: memoryview, at: int, flexible: bool) -> tuple[str | None, 
         return str(data[at : at + size], "utf-8"), at + size
     except UnicodeDecodeError as error:
         raise DecodeError(at, "string", "UTF-8", bytes(data[at : at + size])) from error
+
+
+def read_bytes(data: memoryview, at: int, flexible: bool) -> tuple[bytes | None, int]:
+    """Bytes, copied, or null."""
+    start = at
+    if flexible:
+        size, at = read_uvarint(data, at)
+        size -= 1
+    else:
+        size, at = INT32.unpack_from(data, at)[0], at + INT32.size
+    if size == -1:
+        return None, at
+    if not 0 <= size <= len(data) - at:
+        raise DecodeError(start, "bytes", f"0 to {len(data) - at} bytes", size)
+    return bytes(data[at : at + size]), at + size
 
 
 def skip_tags(data: memoryview, at: int) -> int:

@@ -27,7 +27,11 @@ def decode(entry: Buffer, *, check: bool = True, bytes_max: int = DECOMPRESSED_B
 def decode_buffers(entry: Buffer, *, check: bool = True, bytes_max: int = DECOMPRESSED_BYTES_MAX) -> BufferColumns:
     """The same as bare buffers, for framing them anew."""
     header = verify(entry) if check else parse_header(entry)
-    payload = _payload(header, entry, min(bytes_max, RECORD_BYTES_MAX))
+    return columns_of(header, payload_of(header, entry, bytes_max))
+
+
+def columns_of(header: BatchHeader, payload: Buffer) -> BufferColumns:
+    """The messages of a batch whose records are unpacked already."""
     most = len(payload) // RECORD_BYTES_MIN
     if header.count > most:
         raise DecodeError(57, "records count", f"{most} at most in {len(payload)} bytes of records", header.count)
@@ -35,11 +39,13 @@ def decode_buffers(entry: Buffer, *, check: bool = True, bytes_max: int = DECOMP
     if header.attributes & LOG_APPEND_TIME:
         columns = replace(columns, times_ms=np.full(header.count, header.max_timestamp, np.int64))
     if header.attributes & CLAIM and columns.properties is not None:
-        columns = replace(columns, properties=_without_claim(columns.properties))
+        columns = replace(columns, properties=without_claim(columns.properties))
     return columns
 
 
-def _payload(header: BatchHeader, entry: Buffer, bytes_max: int) -> Buffer:
+def payload_of(header: BatchHeader, entry: Buffer, bytes_max: int) -> Buffer:
+    """The records of a batch, unpacked; refused where they would take more than `bytes_max`."""
+    bytes_max = min(bytes_max, RECORD_BYTES_MAX)
     payload = memoryview(entry)[BATCH_HEADER_BYTES:]
     if header.codec is not Codec.NONE:
         return decompress(header.codec, payload, bytes_max)
@@ -48,7 +54,7 @@ def _payload(header: BatchHeader, entry: Buffer, bytes_max: int) -> Buffer:
     return payload
 
 
-def _without_claim(pairs: MapColumn) -> MapColumn:
+def without_claim(pairs: MapColumn) -> MapColumn:
     """The claim is the batch's, not the first message's: its header is taken out."""
     names, values = pairs.names, pairs.values
     if not pairs.offsets[1] or names.data[: names.offsets[1]].tobytes() != NAME.encode():

@@ -38,34 +38,51 @@ class Api:
         return version >= self.flexible_from
 
 
-# Not spoken: Produce 13, which names topics by their ids; AddPartitionsToTxn 4 and 5, which brokers use among
+# Not spoken: Produce 13, OffsetCommit 10 and OffsetFetch 10, which name topics by their ids; Fetch 18, whose news are
+# for followers; ListOffsets 11, for a spot that nobody asks for; AddPartitionsToTxn 4 and 5, which brokers use among
 # themselves; ApiVersions 4, whose news are of no use here and which would cost brokers before it a second greeting.
 PRODUCE = Api("Produce", 0, 3, 12, 9, newest_enlisted=11)
+FETCH = Api("Fetch", 1, 4, 17, 12)
+LIST_OFFSETS = Api("ListOffsets", 2, 2, 10, 6)
 METADATA = Api("Metadata", 3, 1, 13, 9)
+OFFSET_COMMIT = Api("OffsetCommit", 8, 2, 9, 8)
+OFFSET_FETCH = Api("OffsetFetch", 9, 1, 9, 6)
 FIND_COORDINATOR = Api("FindCoordinator", 10, 0, 6, 3)
+LIST_GROUPS = Api("ListGroups", 16, 0, 5, 3)
 API_VERSIONS = Api("ApiVersions", 18, 0, 3, 3)
 CREATE_TOPICS = Api("CreateTopics", 19, 2, 7, 5)
 DELETE_TOPICS = Api("DeleteTopics", 20, 1, 6, 4)
 INIT_PRODUCER_ID = Api("InitProducerId", 22, 0, 5, 2, newest_enlisted=4)
+OFFSET_FOR_LEADER_EPOCH = Api("OffsetForLeaderEpoch", 23, 2, 4, 4)
 ADD_PARTITIONS_TO_TXN = Api("AddPartitionsToTxn", 24, 0, 3, 3)
 ADD_OFFSETS_TO_TXN = Api("AddOffsetsToTxn", 25, 0, 4, 3)
 END_TXN = Api("EndTxn", 26, 0, 5, 3, newest_enlisted=4)
 TXN_OFFSET_COMMIT = Api("TxnOffsetCommit", 28, 0, 5, 3, newest_enlisted=4)
+DESCRIBE_CONFIGS = Api("DescribeConfigs", 32, 1, 4, 4)
 CREATE_PARTITIONS = Api("CreatePartitions", 37, 0, 3, 2)
+INCREMENTAL_ALTER_CONFIGS = Api("IncrementalAlterConfigs", 44, 0, 1, 1)
 
 APIS = (
     PRODUCE,
+    FETCH,
+    LIST_OFFSETS,
     METADATA,
+    OFFSET_COMMIT,
+    OFFSET_FETCH,
     FIND_COORDINATOR,
+    LIST_GROUPS,
     API_VERSIONS,
     CREATE_TOPICS,
     DELETE_TOPICS,
     INIT_PRODUCER_ID,
+    OFFSET_FOR_LEADER_EPOCH,
     ADD_PARTITIONS_TO_TXN,
     ADD_OFFSETS_TO_TXN,
     END_TXN,
     TXN_OFFSET_COMMIT,
+    DESCRIBE_CONFIGS,
     CREATE_PARTITIONS,
+    INCREMENTAL_ALTER_CONFIGS,
 )
 
 

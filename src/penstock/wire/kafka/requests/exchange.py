@@ -32,6 +32,8 @@ class Exchange:
     api: Api
     encode: Callable[[Any, int], Sequence[Buffer]]
     decode: Callable[[Any, int, memoryview, int], Told]
+    needs: str | None = None
+    """A feature without which a broker is not asked."""
 
 
 def control(api: Api, say: Callable[[Any, int], Any], hear: Callable[[Any, Any], Any]) -> Exchange:

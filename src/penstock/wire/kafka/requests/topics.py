@@ -1,4 +1,4 @@
-"""What is asked about topics: who leads their partitions, and that they be created, deleted or grown."""
+"""What is asked about topics: who leads their partitions, how they are set, that they be created, deleted or grown."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from penstock.errors import DecodeError, PenstockError, RefusedError
 from penstock.wire.kafka import schema
 from penstock.wire.kafka.codes import error_of
 from penstock.wire.kafka.requests.exchange import control, elements, only
-from penstock.wire.kafka.versions import CREATE_PARTITIONS, CREATE_TOPICS, DELETE_TOPICS, METADATA
+from penstock.wire.kafka.versions import CREATE_PARTITIONS, CREATE_TOPICS, DELETE_TOPICS, DESCRIBE_CONFIGS, METADATA
 from penstock.wire.protocol import (
     ClusterView,
     CreateTopic,
@@ -20,12 +20,33 @@ from penstock.wire.protocol import (
     LookUp,
     NodeId,
     PartitionView,
+    ReadSettings,
+    TopicSettings,
     TopicView,
 )
 
 CHOSEN_BY_CLUSTER = -1
 CHOSEN_BY_CLUSTER_FROM = 4
 TOPIC_STATES_FROM = 6
+TOPIC_RESOURCE = 2
+CLEANUP, COMPACT = "cleanup.policy", "compact"
+BATCH_BYTES_MAX = "max.message.bytes"
+FOR_COPIES = frozenset(
+    {
+        CLEANUP,
+        BATCH_BYTES_MAX,
+        "message.timestamp.type",
+        "message.timestamp.before.max.ms",
+        "message.timestamp.after.max.ms",
+        "message.timestamp.difference.max.ms",
+        "retention.ms",
+        "retention.bytes",
+    }
+)
+"""Settings by which brokers refuse, rewrite, thin out or drop batches. Not among them: `compression.type`, since its
+default keeps batches as they come, which is what a copy is to do whatever the source does."""
+A_DEFAULT = 5
+"""Where a value comes from: Kafka's own default, rather than the topic's or the broker's settings."""
 
 
 def say_look_up(request: LookUp, version: int) -> Any:
@@ -72,7 +93,7 @@ def _topic_view(topic: Any, nodes: dict[NodeId, Endpoint]) -> TopicView:
         )
         for partition in elements(topic.partitions, "partitions")
     }
-    return TopicView(partitions, error_of(topic.error_code, f"topic {topic.name}"))
+    return TopicView(partitions, error_of(topic.error_code, f"topic {topic.name}"), getattr(topic, "topic_id", None))
 
 
 def say_create(request: CreateTopic, version: int) -> Any:
@@ -141,6 +162,38 @@ def hear_grow(request: GrowTopic, answer: Any) -> Done | PenstockError:
     return _outcome(request.name, only(answer.results, "results"))
 
 
+def say_read(request: ReadSettings, version: int) -> Any:
+    """All settings of one topic."""
+    resource = schema.entity(
+        DESCRIBE_CONFIGS,
+        version,
+        "DescribeConfigsResource",
+        resource_type=TOPIC_RESOURCE,
+        resource_name=request.topic,
+        configuration_keys=None,
+    )
+    return schema.entity(DESCRIBE_CONFIGS, version, "DescribeConfigsRequest", resources=(resource,))
+
+
+def hear_read(request: ReadSettings, answer: Any) -> TopicSettings | PenstockError:
+    """The settings, or why they cannot be told."""
+    result = only(answer.results, "results")
+    if result.resource_name != request.topic:
+        raise DecodeError(0, "topic name", request.topic, result.resource_name)
+    error = error_of(result.error_code, f"topic {request.topic}", result.error_message)
+    if error is not None:
+        return error
+    values = {setting.name: setting.value for setting in elements(result.configs, "settings")}
+    own = {
+        setting.name: setting.value
+        for setting in result.configs
+        if setting.name in FOR_COPIES and setting.value is not None and setting.config_source != A_DEFAULT
+    }
+    largest = values.get(BATCH_BYTES_MAX)
+    bytes_max = int(largest) if largest is not None and largest.isdecimal() else None
+    return TopicSettings(values, COMPACT in (values.get(CLEANUP) or ""), own, bytes_max)
+
+
 def _outcome(name: str, result: Any) -> Done | PenstockError:
     if result.name != name:
         raise DecodeError(0, "topic name", name, result.name)
@@ -151,3 +204,4 @@ LOOK_UP = control(METADATA, say_look_up, hear_look_up)
 CREATE = control(CREATE_TOPICS, say_create, hear_create)
 DELETE = control(DELETE_TOPICS, say_delete, hear_delete)
 GROW = control(CREATE_PARTITIONS, say_grow, hear_grow)
+READ_SETTINGS = control(DESCRIBE_CONFIGS, say_read, hear_read)

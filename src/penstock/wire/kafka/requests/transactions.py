@@ -36,14 +36,20 @@ GROUP, TRANSACTION = 0, 1
 KEY_TYPES_FROM = 1
 MANY_KEYS_FROM = 4
 MEMBERS_FROM = 3
+CURRENT_FROM = 3
 NOBODY = Identity(-1, -1)
 
 
 def say_identify(request: Identify, version: int) -> Any:
     """A producer without a transactional id gets another id each time; it may count its epoch up by itself instead.
 
-    Before version 3 the current identity cannot be told.
+    Before version 3 the current identity cannot be told; with a transactional id the request would mean something else.
     """
+    if version < CURRENT_FROM and request.current is not None and request.transactional_id is not None:
+        raise RefusedError(
+            f"transactional id {request.transactional_id}: this broker cannot renew an identity, it only takes the id "
+            "from whoever has it; make another producer for that"
+        )
     current = request.current or NOBODY
     return schema.entity(
         INIT_PRODUCER_ID,
@@ -177,7 +183,7 @@ def _say_mark(request: CommitMarks, version: int, partition: Partition) -> Any:
         "TxnOffsetCommitRequestPartition",
         partition_index=partition.number,
         committed_offset=mark.position,
-        committed_leader_epoch=-1,
+        committed_leader_epoch=mark.leader_epoch,
         committed_metadata=mark.note,
     )
 

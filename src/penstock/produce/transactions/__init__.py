@@ -1,0 +1,1 @@
+"""Transactions: a block whose messages become visible all at once, or never."""

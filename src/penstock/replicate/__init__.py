@@ -1,0 +1,1 @@
+"""Copies of topics: from one cluster to another, or within one."""
