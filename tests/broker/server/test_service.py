@@ -184,6 +184,38 @@ def test_as_a_process_it_stops_cleanly_on_a_signal(tmp_path: Path, number: signa
         assert process.wait(LIMIT_S) == 0
 
 
+SIGNAL_ELSEWHERE = """
+import signal, sys, threading, time
+from pathlib import Path
+from penstock.broker.server.service import ServerSettings, Service
+from penstock.broker.settings import BrokerSettings
+
+def other():
+    started.wait()
+    while time.monotonic() - service.loop.now < 0.5:  # until the loop sleeps
+        time.sleep(0.01)
+    signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
+    sys.stdin.readline()
+
+started = threading.Event()
+threading.Thread(target=other, daemon=True).start()
+service = Service(BrokerSettings(Path(sys.argv[1])), ServerSettings(port=0))
+service.serve(lambda service: started.set())
+print("stopped")
+"""
+
+
+def test_a_signal_that_the_system_gives_to_another_thread_stops_it_too(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", SIGNAL_ELSEWHERE, str(tmp_path / "data")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.wait(LIMIT_S) == 0
+        finally:
+            process.kill()
+        assert process.stdout is not None
+        assert process.stdout.read() == "stopped\n"
+
+
 def test_a_busy_brokers_deadlines_are_looked_at_now_and_then_and_an_idle_ones_once_more() -> None:
     class Recorder:
         def __init__(self) -> None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -217,16 +218,39 @@ class Service:
 
     @contextlib.contextmanager
     def _stopped_by(self, signals: bool) -> Iterator[None]:
+        """SIGTERM and SIGINT stop it, whichever thread of this process the system gives them to.
+
+        Only the main thread runs handlers, and one that waits in the loop does not notice what another thread was
+        given: the write to the pipe, done by whoever is given the signal, wakes it.
+        """
+
         def stop(number: int, frame: FrameType | None) -> None:
             self.stop()
 
-        numbers = (signal.SIGTERM, signal.SIGINT) if signals else ()
-        before = {number: signal.signal(number, stop) for number in numbers}
+        if not signals:
+            yield
+            return
+        with self._woken_by_signals():
+            before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
+            try:
+                yield
+            finally:
+                for number, handler in before.items():
+                    signal.signal(number, handler)
+
+    @contextlib.contextmanager
+    def _woken_by_signals(self) -> Iterator[None]:
+        loop = self.loop
+        woken, waker = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        loop.watch_descriptor(woken, lambda: os.read(woken, 1 << 10))
+        before = signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
         try:
             yield
         finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
+            signal.set_wakeup_fd(before)
+            loop.unwatch_descriptor(woken)
+            os.close(woken)
+            os.close(waker)
 
     # The loop thread
 
