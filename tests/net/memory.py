@@ -87,6 +87,9 @@ class ToyConnection:
         kind = 0 if isinstance(request, Say) else 1
         return [frame(ASK, number, bytes([kind]) + body)[: HEAD.size + 1], memoryview(bytearray(body)), b""]
 
+    def room(self) -> memoryview | None:
+        return None
+
     def receive(self, data: memoryview) -> Sequence[Event]:
         self._data += data
         return [self._event(*found) for found in frames(self._data)]

@@ -113,7 +113,8 @@ class PipelineLimits:
 class Pipeline:
     """A connection: stream, wire, gate, in-flight window and out-queue. Runs on: the I/O thread.
 
-    `room` is where bytes are received; all connections of a thread share one, since nothing outlives a call there.
+    `room` is where bytes are received that the wire has no place for; all connections of a thread share one, since
+    nothing outlives a call there.
     """
 
     def __init__(
@@ -189,8 +190,11 @@ class Pipeline:
         """Read what came, up to a turn's share, and tell what it means."""
         budget = self._limits.turn_bytes_max
         while budget > 0 and self.state in (State.GREETING, State.READY):
+            room = self._wire.room()
+            if room is None:
+                room = self._room
             try:
-                count = self._stream.receive_into(self._room)
+                count = self._stream.receive_into(room)
             except PenstockError as error:
                 self._end(error)
                 break
@@ -199,9 +203,9 @@ class Pipeline:
             if count == 0:
                 self._end(ConnectionLostError(f"{self.name}: the broker closed the connection"))
                 break
-            self._receive(self._room[:count], now)
+            self._receive(room[:count], now)
             budget -= count
-            if count < len(self._room):
+            if count < len(room):
                 break
         return self._take_events()
 

@@ -488,8 +488,12 @@ class WireConnection(Protocol):
     def send(self, request: Request[Any], token: object) -> Sequence[Buffer]:
         """The frame of a request; its answer will come with this token."""
 
+    def room(self) -> memoryview | None:
+        """Where the next bytes are best received, so that they need not be copied; None: anywhere."""
+
     def receive(self, data: memoryview) -> Sequence[Event]:
-        """The events that these bytes complete; the rest is kept, copied, until more comes."""
+        """The events that these bytes complete, received anywhere or at the beginning of `room`; the rest is kept,
+        copied where it has to be, until more comes."""
 
     def unanswered(self) -> Sequence[object]:
         """Tokens of requests that are not answered yet, in the order in which they were sent."""

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from penstock.errors import DecodeError, LimitError
 from penstock.wire.entry import Buffer
-from penstock.wire.kafka.frames import FrameReader
+from penstock.wire.kafka.frames import ROOM_BYTES_MIN, FrameReader
 from tests.wire.kafka.talk import framed
 
 BODIES = [b"four", b"and a longer one", b"the very last"]
@@ -56,6 +56,42 @@ def test_a_frame_cut_by_reads_survives_the_reuse_of_their_buffer() -> None:
     assert fed(reader, data[:9]) == []
     data[:9] = bytes(9)
     assert fed(reader, data[9:]) == [b"abcdefgh"]
+
+
+@given(
+    sizes=st.lists(st.integers(4, 3 * ROOM_BYTES_MIN), max_size=5),
+    arrivals=st.lists(st.integers(1, 2 * ROOM_BYTES_MIN), min_size=1),
+)
+def test_frames_are_found_when_each_arrival_is_received_in_the_room_that_is_asked_for(
+    sizes: list[int], arrivals: list[int]
+) -> None:
+    bodies = [bytes([65 + number]) * size for number, size in enumerate(sizes)]
+    stream = b"".join(map(framed, bodies))
+    reader, shared = FrameReader(1 << 20), memoryview(bytearray(ROOM_BYTES_MIN))
+    found: list[bytes] = []
+    at = turn = 0
+    while at < len(stream):
+        room = reader.room()
+        room = shared if room is None else room
+        count = min(len(room), arrivals[turn % len(arrivals)], len(stream) - at)
+        room[:count] = stream[at : at + count]
+        found += fed(reader, room[:count])
+        at, turn = at + count, turn + 1
+        shared[:] = bytes(len(shared))
+    assert found == bodies
+
+
+def test_what_is_received_in_a_large_frames_room_is_not_copied() -> None:
+    reader, size = FrameReader(1 << 20), 4 * ROOM_BYTES_MIN
+    assert reader.room() is None
+    assert fed(reader, framed(b"a" * size)[:10]) == []
+    room = reader.room()
+    assert room is not None
+    room[:] = b"b" * len(room)
+    (frame,) = reader.feed(room)
+    room[-1:] = b"c"
+    assert bytes(frame[5:]) == b"a" + b"b" * (size - 7) + b"c"
+    assert reader.room() is None
 
 
 def test_a_large_frame_takes_its_own_size_of_memory_and_no_more() -> None:

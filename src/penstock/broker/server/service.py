@@ -242,7 +242,11 @@ class Service:
     def _woken_by_signals(self) -> Iterator[None]:
         loop = self.loop
         woken, waker = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        loop.watch_descriptor(woken, lambda: os.read(woken, 1 << 10))
+
+        def quiet() -> None:
+            os.read(woken, 1 << 10)
+
+        loop.watch_descriptor(woken, quiet)
         before = signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
         try:
             yield

@@ -95,6 +95,10 @@ class KafkaConnection:
             self._asked.append(_Asked(self._correlation, version, exchange, request, token))
         return frame
 
+    def room(self) -> memoryview | None:
+        """Where the rest of a large answer is to be received."""
+        return self._frames.room()
+
     def receive(self, data: memoryview) -> Sequence[Event]:
         """The events that these bytes complete; after a failure, that failure again."""
         if self._failure is not None:

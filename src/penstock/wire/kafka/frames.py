@@ -1,8 +1,9 @@
 """Frames of a connection: four bytes of size, and as many bytes.
 
 Bytes may arrive cut anywhere. A frame that lies whole in what arrived is handed out as a view of it, uncopied; one
-that does not gets a buffer of its exact size, which each arrival fills further, so that no byte is copied twice. A size
-above the limit is refused before anything is allocated for it.
+that does not gets a buffer of its exact size, which each arrival fills further. Whoever receives asks for `room` first:
+most of a large frame is then received where it stays, and not copied at all. A size above the limit is refused before
+anything is allocated for it.
 
 Whoever keeps bytes of a frame asks whether it `is_own`: memory that nobody writes to again. A frame that is a view of
 what arrived has at least the last byte of its size before it, so one that is all of its buffer has that to itself.
@@ -12,6 +13,9 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
+from typing import Final
+
+import numpy as np
 
 from penstock.errors import DecodeError, LimitError
 from penstock.wire.entry import Buffer
@@ -19,6 +23,8 @@ from penstock.wire.entry import Buffer
 SIZE = struct.Struct(">i")
 SIZE_BYTES = SIZE.size
 FRAME_BYTES_MIN = 4  # the correlation id
+ROOM_BYTES_MIN: Final = 16 * 1024
+"""With less to come of a frame, it is better received together with what follows it."""
 
 
 def is_own(frame: memoryview) -> bool:
@@ -42,6 +48,13 @@ class FrameReader:
             return f"<FrameReader at byte {self._filled} of {len(self._body)}>"
         return f"<FrameReader between frames, {len(self._size_part)} bytes of a size>"
 
+    def room(self) -> memoryview | None:
+        """The rest of a large frame, to receive the next bytes in; `feed` is then given what was filled of it."""
+        body = self._body
+        if body is None or len(body) - self._filled < ROOM_BYTES_MIN:
+            return None
+        return body[self._filled :]
+
     def feed(self, data: Buffer) -> Iterator[memoryview]:
         """The frames that these bytes complete, without their sizes; views that hold until the bytes are reused."""
         view = memoryview(data).toreadonly()
@@ -55,10 +68,11 @@ class FrameReader:
                     yield view[at : at + size]
                     at += size
                     continue
-                self._body, self._filled = memoryview(bytearray(size)), 0
+                self._body, self._filled = np.empty(size, np.uint8).data, 0  # not zeroed, unlike a bytearray
             body = self._body
             more = min(len(body) - self._filled, end - at)
-            body[self._filled : self._filled + more] = view[at : at + more]
+            if view.obj is not body.obj:  # else they were received there
+                body[self._filled : self._filled + more] = view[at : at + more]
             at += more
             self._filled += more
             if self._filled == len(body):
