@@ -14,7 +14,7 @@ demo: ## run the main job on this machine
 
 test: ## run all tests and the repository's checks
 	@$(SETUP) dev
-	@$(BIN)/python -m pytest
+	@$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile
 
 check: ## format, lint, types, layers
 	@$(SETUP) dev

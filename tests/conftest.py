@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -23,6 +24,7 @@ settings.load_profile("steady")
 
 UNAVAILABLE = "no real broker: "
 LEFT = pytest.StashKey[dict[int, str]]()
+LEFT_RUNNING = "left running"
 started: list[KafkaCluster] = []
 
 
@@ -82,10 +84,21 @@ def pytest_runtest_teardown() -> None:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Fail the run when a program that it started is still there."""
-    if left := process.left_running(process.owner_name()):
+    """Fail the run when a program that it started is still there; one of several processes tells the first."""
+    config = session.config
+    left = config.stash.get(LEFT, {}) | process.left_running(process.owner_name())
+    if left and hasattr(config, "workeroutput"):
+        config.workeroutput[LEFT_RUNNING] = left
+    elif left:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
-        session.config.stash[LEFT] = left
+        config.stash[LEFT] = left
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any, error: object) -> None:
+    """One of the run's processes has ended: note what it left running."""
+    left = getattr(node, "workeroutput", {}).get(LEFT_RUNNING, {})
+    node.config.stash[LEFT] = node.config.stash.get(LEFT, {}) | left
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

@@ -145,7 +145,7 @@ def test_a_callback_is_told_also_where_the_outcome_comes_in_the_moment_it_is_not
         {"partition": type("I", (int,), {})(0)},
         {"key": bytearray(b"v")},
     ],
-    ids=str,
+    ids=lambda fields: " ".join(f"{name}: {type(value).__name__}" for name, value in fields.items()),
 )
 def test_whatever_may_run_foreign_code_takes_the_careful_way_and_is_stored(kit: Kit, fields: dict[str, Any]) -> None:
     harness, line = quick(kit)
