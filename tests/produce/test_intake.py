@@ -105,6 +105,76 @@ def test_the_compiled_way_takes_keys_properties_times_partitions_and_callbacks(k
     assert told == [receipt]
 
 
+REGIONS = {"region": ["us", "eu"], "version": ["1"]}
+
+
+def test_messages_that_share_what_the_open_batch_shares_take_the_quick_way(kit: Kit) -> None:
+    if kit.name != "_lane":
+        pytest.skip("the plain twin leaves these to the careful way")
+    _, line = quick(kit, BatchPolicy(delay_ms=1000, same_properties=REGIONS), router=Single(1))
+    opened = line.send(b"opens the batch", properties={"region": "eu"}).parcel
+    seen = slow_sends(line)
+    for same in ({"region": "eu"}, {"region": b"eu", "other": "x"}, {"region": "eu", "version": "2"}):
+        assert line.send(b"joins it", properties=same).parcel is opened
+    assert seen == []
+    for other in ({"region": "us"}, {"region": "eu", "version": "1"}, None, {"region": "br"}):
+        line.send(b"opens another", properties=other)
+    assert len(seen) == 3, "a value that is not listed counts as absent"
+    line.flush()
+
+
+@pytest.mark.parametrize("is_quick", [True, False])
+def test_both_ways_part_messages_by_what_they_share(kit: Kit, is_quick: bool) -> None:
+    harness, line = quick(kit, BatchPolicy(delay_ms=1000, same_properties=REGIONS), router=Single(1))
+    line.lanes.intake.is_fast = is_quick
+    chance = random.Random(5)
+    parcels: list[tuple[Any, Any]] = []
+    for number in range(300):
+        region, version = chance.choice(["us", "us", b"us", "eu", "br", None]), chance.choice(["1", "1", "2"])
+        properties = {"region": region, "version": version} if region is not None else None
+        assert line.lanes.restriction is not None
+        shared = line.lanes.restriction.shared(properties)
+        parcels.append((line.send(b"%d" % number, properties=properties).parcel, shared))
+    line.flush()
+    assert [row.value for row in harness.model.rows("t", 1)] == [b"%d" % number for number in range(300)]
+    for (batch, shared), (following, other) in itertools.pairwise(parcels):
+        assert (batch is following) == (shared == other)
+        assert batch.shared == shared
+    harness.check_idle()
+
+
+def test_a_property_that_is_looked_up_by_foreign_code_is_put_where_it_belongs(kit: Kit) -> None:
+    class Odd(str):
+        """Equal to a restricted property's name, by code of its own."""
+
+        def __eq__(self, other: object) -> bool:
+            line.flush()  # whatever is open in the lane is gone now
+            return str.__eq__(self, other)
+
+        __hash__ = str.__hash__
+
+    harness, line = quick(kit, BatchPolicy(delay_ms=1000, same_properties={"region": ["us"]}), router=Single(1))
+    line.send(b"opens the batch", properties={"region": "us"})
+    receipt: Any = line.send(b"odd", properties={Odd("region"): "us"})
+    assert receipt.parcel.shared == ("us",)
+    line.flush()
+    assert [row.value for row in harness.model.rows("t", 1)] == [b"opens the batch", b"odd"]
+    harness.check_idle()
+
+
+@pytest.mark.parametrize("fields", [{"wait_for_store": False}, {"wait_for_store": True}, {"tag": "x"}])
+def test_a_plain_message_does_not_join_a_batch_with_a_field(kit: Kit, fields: dict[str, Any]) -> None:
+    harness, line = quick(kit, idempotence=False)
+    first: Any = line.send(b"with a field", partition=0, **fields)
+    plain: Any = line.send(b"plain", partition=0)
+    again: Any = line.send(b"with a field again", partition=0, **fields)
+    assert plain.parcel is not first.parcel
+    assert plain.parcel.fields == (None, None)
+    assert again.parcel is not plain.parcel
+    line.flush()
+    assert [row.value for row in harness.model.rows("t", 0)] == [b"with a field", b"plain", b"with a field again"]
+
+
 def test_a_callback_is_told_also_where_the_outcome_comes_in_the_moment_it_is_noted(kit: Kit) -> None:
     """Noting it takes memory, for which the garbage collector may run: foreign code, which lets other threads in."""
     harness, line = quick(kit)
@@ -244,7 +314,8 @@ def test_a_closed_producer_takes_nothing_by_either_way(kit: Kit) -> None:
 def test_a_policy_that_looks_at_each_message_closes_the_quick_way(kit: Kit) -> None:
     harness = Harness(kit, fast=True)
     for policy in (
-        BatchPolicy(same_properties={"a": ["b"]}),
+        BatchPolicy(same_properties={"a": ["b"]}, order="group"),
+        BatchPolicy(same_properties={f"p{number}": ["b"] for number in range(9)}),
         BatchPolicy(listed_properties=("a",)),
         BatchPolicy(count_max=1),
         BatchPolicy(bytes_max=0),

@@ -13,6 +13,7 @@ from cpython.dict cimport PyDict_CheckExact, PyDict_GetItem
 from cpython.long cimport PyLong_AsLongLongAndOverflow, PyLong_CheckExact
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_INCREF
+from cpython.unicode cimport PyUnicode_CheckExact
 from libc.stdint cimport int64_t, uint8_t, uint32_t
 from libc.string cimport memcpy
 from posix.time cimport CLOCK_REALTIME, clock_gettime, timespec
@@ -30,7 +31,12 @@ from penstock.wire.protocol import Stored as _Stored
 cdef object Stored = _Stored
 cdef extern from "Python.h":
     const Py_ssize_t PY_SSIZE_T_MAX
+    PyObject* PyTuple_GET_ITEM(object, Py_ssize_t)
 
+cdef enum:
+    RESTRICTED_MOST = 8
+
+RESTRICTED_MAX = RESTRICTED_MOST
 cdef int64_t TIME_MS_MAX = 1 << 62
 NEVER_NS = (1 << 63) - 1
 
@@ -273,6 +279,7 @@ cdef class Lane:
     """The near end of a lane, as `send` sees it; see the plain twin."""
 
     cdef public Parcel batch
+    cdef public tuple shared
     cdef public int64_t deadline_ns
     cdef public int count_max
     cdef object any_buffer
@@ -305,12 +312,21 @@ cdef class Intake:
     cdef public long partitions
     cdef public bint is_fast
     cdef bint is_murmur2
+    cdef tuple names
+    cdef tuple allowed
 
     def __init__(self, due, hash_key, lock):
         self.due = due
         self.hash_key = hash_key
         self.is_murmur2 = is_murmur2(hash_key)
         self.lanes = {}
+        self.names = self.allowed = ()
+
+    def restrict(self, names, allowed):
+        """Messages share a batch only if they agree on these properties; `allowed` tells what their values count as."""
+        if len(names) > RESTRICTED_MOST:
+            raise ValueError(f"the fast way compares at most {RESTRICTED_MOST} properties")
+        self.names, self.allowed = tuple(names), tuple(allowed)
 
     @cython.binding(False)
     def send(
@@ -350,15 +366,18 @@ cdef class Intake:
         cdef int64_t now_ns, time_ms
         cdef timespec now
         cdef int index
+        cdef PyObject* counting[RESTRICTED_MOST]
         if not (PyBytes_CheckExact(value) or value is None) or not (PyBytes_CheckExact(key) or key is None):
             return None
         if properties is not None and not PyDict_CheckExact(properties):
+            return None
+        if self.names and not self.read_counting(properties, counting):
             return None
         lane = self.choose(key, partition)
         if lane is None:
             return None
         buffer = lane.fast_buffer
-        if buffer is None:
+        if buffer is None or (self.names and not self.agrees(lane.shared, counting)):
             return None
         clock_gettime(CLOCK_REALTIME, &now)
         now_ns = <int64_t>now.tv_sec * 1_000_000_000 + now.tv_nsec
@@ -379,6 +398,37 @@ cdef class Intake:
         if index + 1 >= lane.count_max or now_ns >= lane.deadline_ns:
             self.due(lane, batch)
         return receipt
+
+    @cython.final
+    cdef bint read_counting(self, properties, PyObject** counting) except -1:
+        """What a message brings of the restricted properties; False where the slow way must judge it.
+
+        Looking into a dict may run foreign code, of its other keys: so it is done before the lane is looked at.
+        """
+        cdef Py_ssize_t at
+        cdef PyObject* value
+        for at in range(len(self.names)):
+            counting[at] = <PyObject*>None
+            value = PyDict_GetItem(properties, self.names[at]) if properties is not None else NULL
+            if value == NULL or value == <PyObject*>None:
+                continue
+            if not (PyUnicode_CheckExact(<object>value) or PyBytes_CheckExact(<object>value)):
+                return False
+            value = PyDict_GetItem(self.allowed[at], <object>value)
+            if value != NULL:
+                counting[at] = value
+        return True
+
+    @cython.final
+    cdef bint agrees(self, tuple shared, PyObject** counting) noexcept:
+        """Whether that is what the messages of a batch share; values that count are each one object."""
+        cdef Py_ssize_t at
+        if shared is None:
+            return False
+        for at in range(len(self.names)):
+            if PyTuple_GET_ITEM(shared, at) != counting[at]:
+                return False
+        return True
 
     @cython.final
     cdef Lane choose(self, key, partition):

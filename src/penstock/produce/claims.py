@@ -24,7 +24,8 @@ class Restriction:
 
     def __init__(self, same_properties: Mapping[str, Collection[str]]) -> None:
         self.names = tuple(same_properties)
-        self._allowed = [_spellings(same_properties[name]) for name in self.names]
+        self.allowed = tuple(_spellings(same_properties[name]) for name in self.names)
+        """Of each of them, what a value counts as; the same object for the same value."""
         self._nothing: Shared = (None,) * len(self.names)
 
     def shared(self, properties: Properties | None) -> Shared:
@@ -32,7 +33,7 @@ class Restriction:
         if not properties:
             return self._nothing
         return tuple(
-            [allowed.get(properties.get(name)) for name, allowed in zip(self.names, self._allowed, strict=True)]
+            [allowed.get(properties.get(name)) for name, allowed in zip(self.names, self.allowed, strict=True)]
         )
 
     def shared_by_all(self, messages: Iterable[Properties | None]) -> Shared:

@@ -10,11 +10,20 @@ import os
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING or os.environ.get("PENSTOCK_KERNEL") == "plain":
-    from penstock.produce.lane import NEVER_NS, Intake, Lane, Parcel, Receipt, partitions_of, survey
+    from penstock.produce.lane import NEVER_NS, RESTRICTED_MAX, Intake, Lane, Parcel, Receipt, partitions_of, survey
 else:
     try:
-        from penstock.produce._lane import NEVER_NS, Intake, Lane, Parcel, Receipt, partitions_of, survey
+        from penstock.produce._lane import (
+            NEVER_NS,
+            RESTRICTED_MAX,
+            Intake,
+            Lane,
+            Parcel,
+            Receipt,
+            partitions_of,
+            survey,
+        )
     except ImportError:
-        from penstock.produce.lane import NEVER_NS, Intake, Lane, Parcel, Receipt, partitions_of, survey
+        from penstock.produce.lane import NEVER_NS, RESTRICTED_MAX, Intake, Lane, Parcel, Receipt, partitions_of, survey
 
-__all__ = ["NEVER_NS", "Intake", "Lane", "Parcel", "Receipt", "partitions_of", "survey"]
+__all__ = ["NEVER_NS", "RESTRICTED_MAX", "Intake", "Lane", "Parcel", "Receipt", "partitions_of", "survey"]

@@ -10,7 +10,7 @@ Runs on: any thread that sends.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Coroutine, Generator, Sequence
+from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
 from time import time_ns
 from typing import Any
 
@@ -28,6 +28,8 @@ from penstock.wire.columns import Int32s
 from penstock.wire.protocol import Stored
 
 NEVER_NS = (1 << 63) - 1
+RESTRICTED_MAX = 8
+"""So many restricted properties at most are compared on the fast way."""
 
 
 class Parcel:
@@ -88,6 +90,8 @@ class Lane:
 
     def __init__(self) -> None:
         self.batch: Any = None
+        self.shared: tuple[Any, ...] | None = None
+        """What the messages of the open batch share of the restricted properties."""
         self.take: Callable[[bytes, int], int] | None = None
         """How the open buffer takes a bare value."""
         self.count_max = 1
@@ -124,6 +128,13 @@ class Intake:
         self.current: Any = None
         self.partitions = 0
         self.is_fast = False
+        self._is_restricted = False
+
+    def restrict(self, names: Sequence[str], allowed: Sequence[Mapping[Any, Any]]) -> None:
+        """Messages share a batch only if they agree on these properties; `allowed` tells what their values count as."""
+        if len(names) > RESTRICTED_MAX:
+            raise ValueError(f"the fast way compares at most {RESTRICTED_MAX} properties")
+        self._is_restricted = bool(names)
 
     def send(
         self,
@@ -141,6 +152,7 @@ class Intake:
         """Take one message and return its receipt at once."""
         if (
             self.is_fast
+            and not self._is_restricted
             and type(value) is bytes
             and key is None
             and properties is None

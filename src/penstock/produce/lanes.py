@@ -34,12 +34,12 @@ from penstock.config import BatchPolicy, ProducerOptions
 from penstock.errors import ClosedError, MessageError, PenstockError, UnknownTopicError
 from penstock.net.failures import because
 from penstock.produce.accumulator import Accumulator
-from penstock.produce.batch import Batch, Fields, SealReason, State
+from penstock.produce.batch import NO_FIELDS, Batch, Fields, SealReason, State
 from penstock.produce.claims import Listing, Restriction, Shared, claim_of
 from penstock.produce.delivery import LaneDelivery
 from penstock.produce.directions import Directions
 from penstock.produce.incoming import Incoming, checked_partition
-from penstock.produce.kernel import NEVER_NS, Intake, Lane
+from penstock.produce.kernel import NEVER_NS, RESTRICTED_MAX, Intake, Lane
 from penstock.produce.patience import Patience
 from penstock.produce.receipts import Home, Moved, Settlement, announce
 from penstock.produce.router import HASHES, OwnRouter, Spread, check_partition
@@ -138,6 +138,8 @@ class Lanes:
         self._refusal: Callable[[], PenstockError] | None = None
         self.lock = threading.RLock()  # guards the lanes and their open batches
         self.intake = Intake(self.due, self.directions.hash_key, self.lock)
+        if self.restriction is not None and len(self.restriction.names) <= RESTRICTED_MAX:
+            self.intake.restrict(self.restriction.names, self.restriction.allowed)
         self.intake.is_fast = self._fast_way_is_open()
         self.accumulator.join(self)
 
@@ -188,7 +190,8 @@ class Lanes:
         lane.open[shared] = batch
         lane.used_at = batch.created_at
         batch.listing = self.new_listing()
-        if self.intake.is_fast:
+        if self.intake.is_fast and fields == NO_FIELDS:  # messages of the fast way have none
+            lane.shared = shared
             lane.batch = batch
             lane.deadline_ns = self._clock.wall_ms() * 1_000_000 + int(delay * 1e9)
         if lane.partition == UNDESIGNATED:
@@ -597,7 +600,8 @@ class Lanes:
         policy = self.policy
         return (
             isinstance(self._clock, SystemClock)
-            and not policy.same_properties
+            and (not policy.same_properties or policy.order == "lane")
+            and len(policy.same_properties) <= RESTRICTED_MAX
             and not policy.listed_properties
             and self.directions.own_router is None
             and policy.count_max > 1
